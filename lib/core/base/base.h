@@ -1,0 +1,82 @@
+/* What every stage stands on: errors, memory, checked sizes, data types, the context.
+ *
+ * Nothing here knows about attention. Only memory.c names malloc and free; only checked helpers multiply sizes. */
+#ifndef TWH_CORE_BASE_H
+#define TWH_CORE_BASE_H
+
+#include "twoheads.h"
+
+/* ---- errors: fill `error` (NULL allowed) and return `status` ---- */
+
+twh_status twh__fail(twh_error *error, twh_status status, const char *format, ...)
+#if defined(__GNUC__)
+  __attribute__((format(printf, 3, 4)))
+#endif
+  ;
+
+/* Forward a failure: if (TWH__FAILED(status = f())) goto fail; */
+#define TWH__FAILED(expression) ((expression) < 0)
+
+/* Check a struct that a caller filled and bring it to this library's size: copies min(given, own) bytes over zeros. A given
+ * size of 0 is TWH_E_ARGUMENT, one below `least` (the first version's) or non-zero bytes beyond `own` TWH_E_VERSION. */
+twh_status twh__struct_read(void *to, size_t own, size_t least, const void *given, const char *name, twh_error *error);
+
+/* Write `own` bytes of `from` into a caller's struct that starts with its struct_size, which is kept. */
+twh_status twh__struct_write(void *given, const void *from, size_t own, size_t least, const char *name, twh_error *error);
+
+/* ---- context and memory ---- */
+
+struct twh_context {
+  twh_context_desc desc;
+};
+
+/* Never NULL; `context` NULL = the defaults. */
+const twh_context *twh__context_or_default(const twh_context *context);
+
+/* Zero-filled, aligned to `alignment` (a power of two; 0 = max_align). NULL with `error` filled on failure. */
+void *twh__allocate(const twh_context *context, size_t bytes, size_t alignment, twh_error *error);
+/* The same, not filled: for what is written before it is read. */
+void *twh__allocate_raw(const twh_context *context, size_t bytes, size_t alignment, twh_error *error);
+void  twh__release(const twh_context *context, void *memory, size_t bytes);
+
+void twh__log(const twh_context *context, int32_t level, const char *format, ...)
+#if defined(__GNUC__)
+  __attribute__((format(printf, 3, 4)))
+#endif
+  ;
+
+void twh__parallel_for(const twh_context *context, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
+
+/* Monotonic seconds. */
+double twh__now(void);
+
+/* ---- checked sizes: 1 on success, 0 on overflow (then *result is unspecified); operands must be >= 0 ---- */
+
+int twh__multiply(int64_t a, int64_t b, int64_t *result);
+int twh__add(int64_t a, int64_t b, int64_t *result);
+
+static inline int64_t twh__min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t twh__max(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Floor division for b > 0; a may be negative. */
+static inline int64_t twh__floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+static inline int64_t twh__ceil_div(int64_t a, int64_t b) { return a <= 0 ? 0 : (a - 1) / b + 1; }
+static inline int64_t twh__round_up(int64_t a, int64_t b) { return twh__ceil_div(a, b) * b; }
+
+/* ---- data types ---- */
+
+int64_t     twh__dtype_bytes(int32_t dtype); /* 0 for an unknown one */
+const char *twh__dtype_name(int32_t dtype);
+
+/* Convert n values, rounding to nearest even once. */
+void twh__to_f32(float *to, const void *from, int32_t dtype, int64_t n);
+void twh__from_f32(void *to, int32_t dtype, const float *from, int64_t n);
+void twh__convert(void *to, int32_t to_dtype, const void *from, int32_t from_dtype, int64_t n);
+
+/* One value; of TWH_BOOL 0 or 1. */
+double twh__load(const void *from, int32_t dtype, int64_t index);
+void   twh__store(void *to, int32_t dtype, int64_t index, double value);
+
+/* The largest finite value. */
+double twh__dtype_max(int32_t dtype);
+
+#endif

@@ -1,0 +1,76 @@
+/* The gate: never more batches inside the kernel than it allows, and none after a failure.
+ *
+ * One lock and one condition per oracle. Whoever leaves wakes everybody who waits, because a waiter may belong to an execute
+ * that has failed meanwhile: it goes home without taking the place, and a single wake-up would be lost with it. Batches
+ * last far longer than a wake-up. */
+#include <pthread.h>
+
+#include "core/oracle/oracle.h"
+
+struct twh__gate {
+  pthread_mutex_t lock;
+  pthread_cond_t  left;     /* a batch has left the kernel */
+  int64_t         running, limit;
+};
+
+twh_status twh__gate_create(const twh_context *context, int64_t limit, twh__gate **out, twh_error *error)
+{
+  twh__gate *gate = (twh__gate *)twh__allocate(context, sizeof *gate, 0, error);
+
+  *out = NULL;
+  if (!gate) return TWH_E_MEMORY;
+  gate->limit = limit;
+  if (pthread_mutex_init(&gate->lock, NULL) != 0) goto fail;
+  if (pthread_cond_init(&gate->left, NULL) != 0) {
+    pthread_mutex_destroy(&gate->lock);
+    goto fail;
+  }
+  *out = gate;
+  return TWH_OK;
+fail:
+  twh__release(context, gate, sizeof *gate);
+  return twh__fail(error, TWH_E_MEMORY, "the system has no room for another lock");
+}
+
+void twh__gate_destroy(const twh_context *context, twh__gate *gate)
+{
+  if (gate) {
+    pthread_cond_destroy(&gate->left);
+    pthread_mutex_destroy(&gate->lock);
+    twh__release(context, gate, sizeof *gate);
+  }
+}
+
+static int32_t gate_call_kernel(const twh_oracle_desc *desc, const twh_call *const *calls, int64_t n)
+{
+  uint64_t ticket = 0;
+  int32_t  code;
+
+  if (desc->run) return desc->run(desc->user, calls, n);
+  code = desc->submit(desc->user, calls, n, &ticket);
+  return code != 0 ? code : desc->wait(desc->user, ticket);
+}
+
+int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__failure *failure)
+{
+  twh__gate *gate = oracle->gate;
+  int32_t    code;
+
+  pthread_mutex_lock(&gate->lock);
+  while (failure->code == 0 && gate->running >= gate->limit) pthread_cond_wait(&gate->left, &gate->lock);
+  if (failure->code == 0) {
+    ++gate->running;
+    pthread_mutex_unlock(&gate->lock);
+    code = gate_call_kernel(&oracle->desc, calls, n);
+    pthread_mutex_lock(&gate->lock);
+    --gate->running;
+    if (code != 0 && failure->code == 0) {
+      failure->code = code;
+      failure->call = calls[0]->index;
+    }
+    pthread_cond_broadcast(&gate->left);
+  }
+  code = failure->code;
+  pthread_mutex_unlock(&gate->lock);
+  return code;
+}

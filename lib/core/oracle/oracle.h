@@ -1,0 +1,48 @@
+/* The kernel as the library sees it: a validated description, and the one place from which it is called.
+ *
+ * contract.c says what a consistent description is and fills in its defaults, oracle.c owns the object, gate.c keeps the
+ * declared limit of concurrent batches over all plans that share the oracle and makes sure that a failed execute calls the
+ * kernel no more, plugin.c loads a kernel from a shared object, and check.c runs one against its own description. */
+#ifndef TWH_CORE_ORACLE_H
+#define TWH_CORE_ORACLE_H
+
+#include "core/base/base.h"
+
+typedef struct twh__gate twh__gate;
+
+struct twh_oracle {
+  const twh_context *context;
+  twh_oracle_desc    desc;     /* completed by twh__contract_complete */
+  twh__gate         *gate;     /* counts running batches; never NULL */
+  void              *library;  /* of a plugin: its dlopen handle; else NULL */
+};
+
+/* The size that twh_oracle_desc had in its first version. */
+#define TWH__ORACLE_DESC_LEAST (offsetof(twh_oracle_desc, user) + sizeof(void *))
+
+/* Check a description and fill in what was left 0: out_dtype, mask_dtype, strides, alignment, the limits (INT64_MAX where
+ * there is none) and costs. Lengths that may be fewer get their step, and a minimum that is a multiple of it; lengths
+ * that may not get min = step = the length. Completing a completed description changes nothing. */
+twh_status twh__contract_complete(twh_oracle_desc *desc, twh_error *error);
+
+twh_status twh__gate_create(const twh_context *context, int64_t limit, twh__gate **out, twh_error *error);
+void       twh__gate_destroy(const twh_context *context, twh__gate *gate);
+
+/* The first failure of one execute: what the kernel returned, and the index of the first call of that batch. */
+typedef struct twh__failure {
+  int32_t code;
+  int64_t call;
+} twh__failure;
+
+/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running. `failure` is shared by
+ * all batches of one execute, starts zeroed, and is read and written under the gate's lock only: once its code is non-zero the
+ * kernel is not called any more. Returns failure->code: 0 as long as nothing has failed. */
+int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__failure *failure);
+
+/* TWH_E_ORACLE with the kernel's own code and the index of the call (-1: none); `what` returned it. */
+twh_status twh__oracle_fail(twh_error *error, int32_t code, int64_t call, const char *what);
+
+/* Unload a plugin; NULL is allowed. */
+void twh__plugin_close(void *library);
+
+#endif

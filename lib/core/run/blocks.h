@@ -1,0 +1,38 @@
+/* Encoded blocks that are kept for the next tile that needs the same bytes.
+ *
+ * A cache of one kind of operand: found by key, replaced first in, first out, except what the current wave uses. The cache only
+ * hands out places; who gets one marked as missing encodes it. */
+#ifndef TWH_CORE_RUN_BLOCKS_H
+#define TWH_CORE_RUN_BLOCKS_H
+
+#include "core/base/base.h"
+
+enum { TWH__KEY_WORDS = 6 };
+
+typedef struct twh__key {
+  int64_t word[TWH__KEY_WORDS];
+} twh__key;
+
+typedef struct twh__cache_entry {
+  twh__key key;
+  int64_t  wave;  /* that used it last; 0: empty */
+  uint64_t id;
+  int32_t  next;  /* in its chain; -1: last */
+} twh__cache_entry;
+
+typedef struct twh__cache {
+  twh__cache_entry *entries;
+  int32_t          *chains;     /* (chain_count), a power of two */
+  int32_t           count, chain_count, hand;
+  char             *memory;
+  int64_t           bytes;      /* of one block */
+  uint64_t          serial;
+} twh__cache;
+
+/* Empty it. */
+void twh__cache_begin(twh__cache *cache);
+
+/* The block of `key`, in use by `wave` (> 0) from now on: 1 it is there, 0 the caller must encode it, -1 no place is left. */
+int twh__cache_get(twh__cache *cache, const twh__key *key, int64_t wave, char **block, uint64_t *id);
+
+#endif

@@ -1,0 +1,121 @@
+/* Carving the workspace: one walk, which measures with base NULL and assigns pointers otherwise. */
+#include <string.h>
+
+#include "core/run/workspace.h"
+
+typedef struct workspace_carver {
+  char   *base;
+  int64_t used;
+  int     overflow;
+} workspace_carver;
+
+static char *workspace_take(workspace_carver *carver, int64_t count, int64_t bytes, int64_t alignment)
+{
+  int64_t all, begin = 0;
+
+  if (!twh__multiply(count, bytes, &all) || !twh__add(carver->used, alignment - 1, &begin)) carver->overflow = 1;
+  begin = begin / alignment * alignment;
+  if (carver->overflow || !twh__add(begin, all, &carver->used)) {
+    carver->overflow = 1;
+    return NULL;
+  }
+  return carver->base ? carver->base + begin : NULL;
+}
+
+/* An array of records. */
+#define WORKSPACE_ARRAY(carver, type, count) ((type *)(void *)workspace_take(carver, count, (int64_t)sizeof(type), 64))
+
+static void workspace_cache(workspace_carver *carver, twh__cache *cache, int64_t count, int64_t bytes, int64_t alignment)
+{
+  int32_t chains = 1;
+  while (chains < count && chains < (1 << 30)) chains *= 2;
+  cache->count = (int32_t)count;
+  cache->chain_count = chains;
+  cache->bytes = bytes;
+  cache->entries = WORKSPACE_ARRAY(carver, twh__cache_entry, count);
+  cache->chains = WORKSPACE_ARRAY(carver, int32_t, chains);
+  cache->memory = workspace_take(carver, count, bytes, alignment);
+}
+
+static void workspace_bundles(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
+{
+  const twh__layout *layout = &plan->layout;
+  int64_t            parts = plan->lowering.values_parts + 1, all = layout->bundles + plan->tally.classes;
+
+  workspace->bundles = WORKSPACE_ARRAY(carver, twh__bundle, all);
+  for (int64_t i = 0; i < all; ++i) {
+    twh__placement *places = WORKSPACE_ARRAY(carver, twh__placement, plan->lowering.slots);
+    if (carver->base) workspace->bundles[i].places = places;
+    if (carver->overflow) return;
+  }
+  workspace->wave = WORKSPACE_ARRAY(carver, int32_t, layout->bundles);
+  workspace->free_bundles = WORKSPACE_ARRAY(carver, int32_t, all);
+  workspace->buffers = WORKSPACE_ARRAY(carver, twh__buffers, layout->bundles);
+  for (int64_t i = 0; i < layout->bundles; ++i) {
+    twh__buffers buffers;
+    buffers.q = workspace_take(carver, 1, layout->q_gather, layout->alignment);
+    buffers.k = workspace_take(carver, 1, layout->k_gather, layout->alignment);
+    buffers.v = workspace_take(carver, parts, layout->v_gather, layout->alignment);
+    buffers.mask = workspace_take(carver, 1, layout->mask_gather, layout->alignment);
+    buffers.out = workspace_take(carver, parts, layout->out_bytes, layout->alignment);
+    buffers.lse = workspace_take(carver, parts, layout->lse_bytes, layout->alignment);
+    if (layout->lse_bytes == 0) buffers.lse = NULL;
+    if (carver->base) workspace->buffers[i] = buffers;
+  }
+}
+
+static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
+{
+  const twh__layout *layout = &plan->layout;
+  int64_t            rows = twh__round_up(plan->lowering.q_block, 8);
+
+  workspace->states = WORKSPACE_ARRAY(carver, twh__state, layout->states);
+  workspace->free_states = WORKSPACE_ARRAY(carver, int32_t, layout->states);
+  workspace->state_rows = WORKSPACE_ARRAY(carver, int64_t, layout->states);
+  workspace->merges = WORKSPACE_ARRAY(carver, twh__merge, layout->states);
+  for (int64_t i = 0; i < layout->states; ++i) {
+    char *memory = workspace_take(carver, 1, layout->state_bytes, 64);
+    if (carver->overflow) return;
+    if (!carver->base) continue;
+    workspace->states[i].m = (double *)(void *)memory;
+    workspace->states[i].a = workspace->states[i].m + rows;
+    workspace->states[i].b = (float *)(void *)(workspace->states[i].a + rows);
+  }
+  workspace->units = WORKSPACE_ARRAY(carver, twh__unit_entry, layout->units);
+  workspace->finished = WORKSPACE_ARRAY(carver, int32_t, 2 * layout->units);
+  for (int64_t i = 0; i < layout->units; ++i) {
+    twh__node *nodes = WORKSPACE_ARRAY(carver, twh__node, layout->tree_nodes);
+    if (carver->overflow) return;
+    if (!carver->base) continue;
+    memset(&workspace->units[i], 0, sizeof workspace->units[i]);
+    workspace->units[i].tiles_left = -1;
+    workspace->units[i].tree.nodes = nodes;
+    workspace->units[i].tree.capacity = (int32_t)layout->tree_nodes;
+  }
+}
+
+int64_t twh__workspace_calls(const twh_plan *plan)
+{
+  return plan->layout.bundles * (plan->lowering.values_parts + 1);
+}
+
+int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *workspace, int64_t *bytes)
+{
+  const twh__layout *layout = &plan->layout;
+  workspace_carver   carver = { base, 0, 0 };
+  int64_t            v_bytes, calls = twh__workspace_calls(plan);
+
+  memset(workspace, 0, sizeof *workspace);
+  if (!twh__multiply(plan->lowering.values_parts, layout->v_slice_bytes, &v_bytes)) return 0;
+  workspace_cache(&carver, &workspace->q, layout->q_blocks, layout->q_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->k, layout->k_blocks, layout->k_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->v, layout->v_blocks, v_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->buckets, layout->bucket_blocks, layout->v_slice_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->mask, layout->mask_blocks, layout->mask_bytes, layout->alignment);
+  workspace_bundles(&carver, plan, workspace);
+  workspace_states(&carver, plan, workspace);
+  workspace->calls = WORKSPACE_ARRAY(&carver, twh_call, calls);
+  workspace->call_list = WORKSPACE_ARRAY(&carver, const twh_call *, calls);
+  *bytes = carver.used;
+  return !carver.overflow;
+}

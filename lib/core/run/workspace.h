@@ -1,0 +1,71 @@
+/* What an execute works in: one block of memory, carved the same way when it is measured and when it is used. */
+#ifndef TWH_CORE_RUN_WORKSPACE_H
+#define TWH_CORE_RUN_WORKSPACE_H
+
+#include "core/encode/encode.h"
+#include "core/plan/plan.h"
+#include "core/run/blocks.h"
+#include "core/state/state.h"
+
+/* One operand of one slot: where its block lies, and the number by which a device may know it. */
+typedef struct twh__operand {
+  twh__block block;
+  uint64_t   id;
+  int32_t    encode;  /* 1: this placement found the block missing and has it encoded */
+  char      *to;      /* where */
+} twh__operand;
+
+/* A tile in its slot. */
+typedef struct twh__placement {
+  twh__tile    tile;
+  int32_t      unit;   /* entry of the table of units */
+  int32_t      state;  /* buffer that it is decoded into */
+  twh__operand q, k, v, buckets, mask;
+  int64_t      flagged;
+} twh__placement;
+
+/* Tiles that share one set of queries and keys, and the calls that carry their parts. */
+typedef struct twh__bundle {
+  int32_t         class_number;
+  int32_t         repair;   /* 1: its bucket call is a repair */
+  int64_t         filled, first_call;
+  twh__placement *places;   /* (slots) */
+} twh__bundle;
+
+/* Buffers of a bundle's place in the wave. */
+typedef struct twh__buffers {
+  char  *q, *k, *v, *mask;  /* gathered operands; v: values_parts + 1 of them */
+  char  *out;               /* values_parts + 1, the last one for buckets */
+  char  *lse;               /* one for each part; the first one's is read */
+} twh__buffers;
+
+/* A unit that has tiles in flight. */
+typedef struct twh__unit_entry {
+  int64_t   index, tiles_left; /* tiles_left < 0: free */
+  twh__unit unit;
+  twh__tree tree;
+} twh__unit_entry;
+
+typedef struct twh__workspace {
+  twh__cache        q, k, v, buckets, mask;
+  twh__bundle      *bundles;       /* (layout.bundles + tally.classes): a wave's and the open ones */
+  int32_t          *wave;          /* those of the wave */
+  int32_t          *free_bundles;
+  twh__buffers     *buffers;       /* (layout.bundles) */
+  twh__unit_entry  *units;
+  twh__state       *states;        /* (layout.states) */
+  int32_t          *free_states;
+  int64_t          *state_rows;    /* rows of the unit whose state it is */
+  twh_call         *calls;         /* of a wave */
+  const twh_call  **call_list;
+  twh__merge       *merges;
+  int32_t          *finished;      /* pairs: unit entry, buffer */
+} twh__workspace;
+
+/* Calls that one wave can make. */
+int64_t twh__workspace_calls(const twh_plan *plan);
+
+/* Carve base (NULL: only measure). 0 on overflow. */
+int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *workspace, int64_t *bytes);
+
+#endif
