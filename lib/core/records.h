@@ -6,8 +6,8 @@
  *     lowering  how this plan turns patches into slots of this kernel: decided once, by arithmetic on the descriptions
  *     tile      one attention in one slot: which rows and keys stand where
  *
- * In a slot the keys that a row sees are always the first `seen` ones: triangles above the diagonal are turned into ones below it by
- * reversing the keys. Everything after the lowering counts on that. */
+ * In a slot the keys that a row sees are always the first `seen` ones: triangles above the diagonal are turned into ones
+ * below it by reversing the keys. Everything after the lowering counts on that. */
 #ifndef TWH_CORE_RECORDS_H
 #define TWH_CORE_RECORDS_H
 
@@ -51,6 +51,7 @@ enum { TWH__READ_LSE, TWH__READ_LSE_SHARE, TWH__READ_ANCHOR, TWH__READ_ANCHOR_SH
 /* What stands behind the keys of a tile that has fewer than its slot. */
 enum {
   TWH__PAD_UNSEEN, /* zeros: a mask hides them from every row */
+  TWH__PAD_MASKED, /* the keys again, hidden by a mask with a finite value: their scores must not exceed those of real keys */
   TWH__PAD_DEAD,   /* a spare coordinate gives them weight 0 */
   TWH__PAD_MEAN,   /* all keys as often as they fit, with their values; then the mean key with value 0 */
   TWH__PAD_COPIES  /* the keys again, with value 0: of each key only the first copy counts */
@@ -92,8 +93,9 @@ typedef struct twh__tile {
   int32_t mode, reading, pads, reversed, shape;
 } twh__tile;
 
-/* A partial state of the rows of a unit: over the keys so far, row r has the sum of exponentials a e^m and the output sum b e^m. Neutral:
- * m = -inf, a = 0, b = 0. */
+/* A partial state of the rows of a unit: over the keys so far, row r has the sum of exponentials a e^m and the output b.
+ * Outputs are kept divided by their sums, so that no product of a weight and a value can overflow. Neutral: m = -inf, a = 0,
+ * b = 0. */
 typedef struct twh__state {
   double *m, *a;  /* (rows) */
   float  *b;      /* (rows, v_dim) */

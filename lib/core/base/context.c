@@ -24,7 +24,8 @@ twh_status twh_context_create(const twh_context_desc *desc, twh_context **out, t
     status = twh__struct_read(&own.desc, sizeof own.desc, sizeof own.desc, desc, "desc", error);
     if (TWH__FAILED(status)) return status;
   }
-  if (own.desc.flags != 0) return twh__fail(error, TWH_E_VERSION, "desc.flags has unknown bits: 0x%x", (unsigned)own.desc.flags);
+  if (own.desc.flags != 0)
+    return twh__fail(error, TWH_E_VERSION, "desc.flags has unknown bits: 0x%x", (unsigned)own.desc.flags);
   if (!own.desc.allocate != !own.desc.release) {
     return twh__fail(error, TWH_E_ARGUMENT, "desc.allocate and desc.release must be given together");
   }

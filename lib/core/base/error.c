@@ -65,11 +65,13 @@ twh_status twh__struct_read(void *to, size_t own, size_t least, const void *give
   memcpy(&size, given, sizeof size);
   if (size == 0) return twh__fail(error, TWH_E_ARGUMENT, "%s.struct_size is 0; use the struct's init function", name);
   if (size < least) {
-    return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)size, least);
+    return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)size,
+                     least);
   }
   for (size_t i = own; i < size; ++i) {
     if (((const unsigned char *)given)[i] != 0) {
-      return twh__fail(error, TWH_E_VERSION, "%s has a field at byte %zu that this version of the library does not know", name, i);
+      return twh__fail(error, TWH_E_VERSION, "%s has a field at byte %zu that this version of the library does not know", name,
+                       i);
     }
   }
   memset(to, 0, own);
@@ -84,7 +86,8 @@ twh_status twh__struct_write(void *given, const void *from, size_t own, size_t l
   memcpy(&size, given, sizeof size);
   if (size == 0) return twh__fail(error, TWH_E_ARGUMENT, "%s.struct_size is 0; use the struct's init function", name);
   if (size < least) {
-    return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)size, least);
+    return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)size,
+                     least);
   }
   memcpy((char *)given + sizeof size, (const char *)from + sizeof size, (size < own ? size : own) - sizeof size);
   if (size > own) memset((char *)given + own, 0, size - own);

@@ -1,13 +1,17 @@
 /* Decoding: the kernel's output for one slot becomes a partial state per row.
  *
- * Let A be the sum of a row's exponentials over the tile's keys. A kernel without lse returns only sums of e^s / A. The host scores
- * one or a few real keys itself (the anchors, in float64) and reads the weight p that the kernel gave them from a column of their own:
- * A = sum of e^(s_anchor) / p. Nothing is formed as 1 - x. Where p is too small to trust, a bucket call puts every key in
- * one of v_dim columns; the heaviest column has weight 1 / v_dim or more at any magnitude, and its keys are scored instead. */
+ * Let A be the sum of a row's exponentials over the tile's keys. A kernel without lse returns only sums of e^s / A. The host
+ * scores one or a few real keys itself (the anchors, in float64) and reads the weight p that the kernel gave them from a
+ * column of their own: A = sum of e^(s_anchor) / p. Nothing is formed as 1 - x. Where p is too small to trust, a bucket call
+ * puts every key in one of v_dim columns; the heaviest column has weight 1 / v_dim or more at any magnitude, and its keys are
+ * scored instead. */
 #include <math.h>
 #include <string.h>
 
 #include "core/encode/score.h"
+
+/* Beyond it an f32 lse does not tell one key from two; such rows (their keys all carry a huge negative bias) go to the host. */
+#define DECODE_LARGEST_LSE 0x1p20
 
 static double decode_share(const twh__result *result, int64_t position, int64_t column)
 {
@@ -16,28 +20,41 @@ static double decode_share(const twh__result *result, int64_t position, int64_t 
   return twh__load(slice + position * result->out_row_bytes, lowering->out_dtype, column % lowering->v_dim);
 }
 
-/* ln of the sum of e^score over the tile's anchors that the row sees; -inf if it sees none. */
-static double decode_anchors(const twh__result *result, int64_t i)
-{
-  const twh__tile *tile = result->tile;
-  twh__log_sum     sum = { -(double)INFINITY, 0 };
-  int64_t          before = -1;
-  double           score;
-
-  for (int64_t a = 0; a < result->lowering->anchors; ++a) {
-    int64_t at = twh__anchor_at(tile->keys, result->lowering->anchors, a);
-    if (at > before && twh__score(result, i, at, &score)) twh__log_sum_add(&sum, score);
-    before = at;
-  }
-  return twh__log_sum_value(&sum);
-}
-
 /* What decoding one tile needs again for every row. */
 typedef struct decode_tile {
-  double  mean_count;   /* pads per copy of the keys: TWH__PAD_MEAN */
-  double  log_copies;   /* of what the lse counts too often */
-  int64_t anchor_column, share_column; /* -1: none */
+  double           mean_count;                  /* pads per copy of the keys: TWH__PAD_MEAN */
+  double           counted;                     /* how often the lse counts each key */
+  int64_t          anchor_column, share_column; /* -1: none */
+  int64_t          anchors;                     /* different ones */
+  twh__score_key   anchor[TWH__MAX_ANCHORS], mean;
+  twh__score_query query;
 } decode_tile;
+
+/* The sum of e^score over the tile's anchors that the row sees. */
+static twh__exp_sum decode_anchors(const twh__result *result, const decode_tile *now)
+{
+  twh__exp_sum sum = { -(double)INFINITY, 0 };
+  double       score;
+
+  for (int64_t a = 0; a < now->anchors; ++a) {
+    if (twh__score(result, &now->query, &now->anchor[a], &score)) twh__exp_sum_add(&sum, score);
+  }
+  return sum;
+}
+
+static void decode_read_keys(const twh__result *result, decode_tile *now)
+{
+  const twh__tile *tile = result->tile;
+  int64_t          before = -1;
+
+  now->anchors = 0;
+  for (int64_t a = 0; now->anchor_column >= 0 && a < result->lowering->anchors; ++a) {
+    int64_t at = twh__anchor_at(tile->keys, result->lowering->anchors, a);
+    if (at > before) twh__score_read_key(result, at, &now->anchor[now->anchors++]);
+    before = at;
+  }
+  if (now->mean_count > 0) twh__score_read_key(result, tile->slot_keys - 1, &now->mean);
+}
 
 static void decode_begin(const twh__result *result, decode_tile *now)
 {
@@ -47,47 +64,51 @@ static void decode_begin(const twh__result *result, decode_tile *now)
   int              share = tile->reading == TWH__READ_LSE_SHARE || tile->reading == TWH__READ_ANCHOR_SHARE;
 
   now->mean_count = tile->pads == TWH__PAD_MEAN ? (double)(tile->slot_keys - copies * tile->keys) / (double)copies : 0;
-  now->log_copies = log((double)copies);
+  now->counted = (double)copies;
   now->anchor_column = anchor ? result->shape->v_dim : -1;
   now->share_column = share ? result->shape->v_dim + anchor : -1;
   if (tile->reading == TWH__READ_LSE_SHARE) {
     /* the share column holds a power of two in place of 1; beside an anchor column it cancels, beside an lse it does not */
     const char *first = result->v.data + now->share_column / result->lowering->v_dim * result->v_slice_bytes;
-    now->log_copies = log(twh__load(first, result->lowering->dtype, now->share_column % result->lowering->v_dim));
+    now->counted = twh__load(first, result->lowering->dtype, now->share_column % result->lowering->v_dim);
   }
 }
 
-/* ln A of one row and the factor of its outputs; NaN if it cannot be read. */
-static double decode_row(const twh__result *result, const decode_tile *now, int64_t i, double *factor)
+/* The sum of one row, a e^m, and the factor of its outputs. 0 if it cannot be read. */
+static int decode_row(const twh__result *result, decode_tile *now, int64_t i, double *m, double *a, double *factor)
 {
   const twh__lowering *lowering = result->lowering;
   int64_t              position = result->tile->at + i * result->tile->at_step;
-  double               value, score;
 
   *factor = 1;
+  if (now->anchors > 0 || now->mean_count > 0) twh__score_read_query(result, i, &now->query);
   if (now->anchor_column >= 0) {
-    double weight = decode_share(result, position, now->anchor_column);
-    if (!(weight >= lowering->flag_below)) return (double)NAN;
-    value = decode_anchors(result, i) - log(weight);
+    double       weight = decode_share(result, position, now->anchor_column);
+    twh__exp_sum sum = decode_anchors(result, now);
+    if (!(weight >= lowering->flag_below)) return 0;
+    *m = sum.largest;
+    *a = sum.sum / weight;
   } else {
-    value = (double)result->lse[position] * (lowering->lse_base2 ? 0.693147180559945309417 : 1) - now->log_copies;
+    *m = (double)result->lse[position] * (lowering->lse_base2 ? 0.693147180559945309417 : 1);
+    *a = 1 / now->counted;
+    if (!(fabs(*m) <= DECODE_LARGEST_LSE)) return 0;
   }
   if (now->share_column >= 0) {
     double share = decode_share(result, position, now->share_column);
-    if (!(share >= lowering->flag_below)) return (double)NAN;
-    value += log(share);
+    if (!(share >= lowering->flag_below)) return 0;
+    *a *= share;
     *factor = 1 / share;
   }
   if (now->mean_count > 0) {
     /* of the sum that was read, u belongs to the mean keys: at most 1/2 but for their rounding */
-    double u;
-    if (!twh__score(result, i, result->tile->slot_keys - 1, &score)) return (double)NAN;
-    u = now->mean_count * exp(score - value);
-    if (!(u <= 0.75)) return (double)NAN;
-    value += log1p(-u);
+    double score, u;
+    if (!twh__score(result, &now->query, &now->mean, &score)) return 0;
+    u = now->mean_count * exp(score - *m) / *a;
+    if (!(u <= 0.75)) return 0;
+    *a *= 1 - u;
     *factor /= 1 - u;
   }
-  return isfinite(value) ? value : (double)NAN;
+  return isfinite(*m) && *a > 0 && isfinite(*a);
 }
 
 static void decode_outputs(const twh__result *result, int64_t position, double factor, float *to)
@@ -96,9 +117,13 @@ static void decode_outputs(const twh__result *result, int64_t position, double f
   int64_t              dim = result->shape->v_dim;
 
   for (int64_t s = 0; s < lowering->values_parts; ++s) {
-    int64_t count = twh__min(lowering->v_dim, dim - s * lowering->v_dim);
-    twh__to_f32(to + s * lowering->v_dim, result->out + s * result->slice_bytes + position * result->out_row_bytes,
-                lowering->out_dtype, count);
+    int64_t     first = s * lowering->v_dim, count = twh__min(lowering->v_dim, dim - first);
+    const char *row = result->out + s * result->slice_bytes + position * result->out_row_bytes;
+    if (lowering->out_dtype == TWH_F32) { /* most rows of most kernels: no call */
+      for (int64_t c = 0; c < count; ++c) to[first + c] = ((const float *)(const void *)row)[c];
+    } else {
+      twh__to_f32(to + first, row, lowering->out_dtype, count);
+    }
   }
   if (factor != 1) {
     for (int64_t c = 0; c < dim; ++c) to[c] = (float)(to[c] * factor);
@@ -121,6 +146,7 @@ int64_t twh__decode(const twh__result *result, const twh__state *state)
   decode_tile      now;
 
   decode_begin(result, &now);
+  decode_read_keys(result, &now);
   decode_neutral(state, 0, tile->row, dim);
   decode_neutral(state, tile->row + tile->rows, tile->unit.rows - tile->row - tile->rows, dim);
   for (int64_t i = 0; i < tile->rows; ++i) {
@@ -131,15 +157,11 @@ int64_t twh__decode(const twh__result *result, const twh__state *state)
       decode_neutral(state, row, 1, dim);
       continue;
     }
-    state->a[row] = 1;
-    if (tile->reading == TWH__READ_BUCKET) {
+    if (tile->reading == TWH__READ_BUCKET || !decode_row(result, &now, i, &state->m[row], &state->a[row], &factor)) {
       state->m[row] = (double)NAN;
-    } else {
-      state->m[row] = decode_row(result, &now, i, &factor);
-    }
-    if (isnan(state->m[row])) {
-      ++flagged;
+      state->a[row] = 1;
       factor = 1;
+      ++flagged;
     }
     decode_outputs(result, position, factor, state->b + row * dim);
   }

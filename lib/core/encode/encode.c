@@ -70,7 +70,7 @@ static void encode_pad_keys(char *to, int64_t row_bytes, const twh__source *sour
   const twh__lowering *lowering = source->lowering;
   int64_t              used = lowering->qk_dim * twh__dtype_bytes(lowering->dtype), keys = tile->keys, j = keys;
 
-  if (tile->pads == TWH__PAD_MEAN || tile->pads == TWH__PAD_COPIES) {
+  if (tile->pads == TWH__PAD_MEAN || tile->pads == TWH__PAD_COPIES || tile->pads == TWH__PAD_MASKED) {
     int64_t copied = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / keys * keys : tile->slot_keys;
     for (; j < copied; ++j) memcpy(to + j * row_bytes, to + (j - keys) * row_bytes, (size_t)used);
     for (; j < tile->slot_keys; ++j) {
@@ -86,7 +86,8 @@ static void encode_pad_keys(char *to, int64_t row_bytes, const twh__source *sour
   for (; j < tile->slot_keys; ++j) {
     memset(to + j * row_bytes, 0, (size_t)used);
     if (tile->pads == TWH__PAD_DEAD) {
-      twh__store(to + j * row_bytes, lowering->dtype, source->shape->qk_dim, lowering->kernel_scale < 0 ? -lowering->dead : lowering->dead);
+      twh__store(to + j * row_bytes, lowering->dtype, source->shape->qk_dim,
+                 lowering->kernel_scale < 0 ? -lowering->dead : lowering->dead);
     }
   }
 }

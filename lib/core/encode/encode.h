@@ -2,8 +2,8 @@
  *
  * Encoding writes the operands of one slot from the host's tensors in the kernel's dtype: queries at their positions, keys in
  * natural or reversed order with whatever stands behind a short block, values with the columns that the reading needs. Decoding
- * turns the kernel's output for that slot into a partial state per row. Both sides of the trade are in this folder, because each reading is
- * an agreement between them (docs/theory.md, "Reading a partial state"). */
+ * turns the kernel's output for that slot into a partial state per row. Both sides of the trade are in this folder, because
+ * each reading is an agreement between them (docs/theory.md, "Reading a partial state"). */
 #ifndef TWH_CORE_ENCODE_H
 #define TWH_CORE_ENCODE_H
 
@@ -38,7 +38,8 @@ void twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const 
 /* The values of a bucket call, (slot_keys, v_dim): key position j has a 1 in column j mod v_dim. */
 void twh__encode_buckets(char *to, int64_t row_bytes, const twh__lowering *lowering, const twh__tile *tile);
 
-/* The mask operand (slot_rows, slot_keys) of mask_dtype, and behind it, at to + any_at, one byte per placed row: whether it sees a key. */
+/* The mask operand (slot_rows, slot_keys) of mask_dtype, and behind it, at to + any_at, one byte per placed row: whether it
+ * sees a key. */
 void twh__encode_mask(char *to, int64_t row_bytes, int64_t any_at, const twh__source *source, const twh__tile *tile);
 
 /* What decoding reads: the operands as the kernel saw them, and what it returned, all of one slot. */
@@ -55,8 +56,8 @@ typedef struct twh__result {
   const float         *lse;
 } twh__result;
 
-/* Fill the state of the tile's unit from the results of its first calls; rows of the unit that the tile does not place, or that see no
- * key, become neutral. Rows whose sum cannot be read get m = NaN and the output as it came. Returns how many. */
+/* Fill the state of the tile's unit from the results of its first calls; rows of the unit that the tile does not place, or
+ * that see no key, become neutral. Rows whose sum cannot be read get m = NaN and the output as it came. Returns how many. */
 int64_t twh__decode(const twh__result *result, const twh__state *state);
 
 /* Read the rows with m = NaN from the bucket call. Returns how many are still NaN. */

@@ -1,42 +1,59 @@
 /* Rows that the first calls of a tile did not tell enough about: read from the bucket call, or computed by the host.
  *
  * The bucket call has the tile's queries and keys and one-hot values: column h of its output is the total weight of the keys at
- * positions j with j mod v_dim = h. Its total over all columns is the weight of everything that counts, which also settles tiles
- * whose pads have a weight of their own. */
+ * positions j with j mod v_dim = h. Its total over all columns is the weight of everything that counts, which also settles
+ * tiles whose pads have a weight of their own. */
 #include <math.h>
 #include <string.h>
 
 #include "core/encode/score.h"
 
-/* ln A of one row and the factor of its outputs; NaN if the kernel gave nothing usable. */
-static double repair_row(const twh__result *result, int64_t i, double *factor)
+/* The heaviest of the row's columns, its weight, and the weight of all. */
+static int64_t repair_heaviest(const twh__result *result, const char *row, double *most, double *total)
 {
-  const twh__lowering *lowering = result->lowering;
-  const twh__tile     *tile = result->tile;
-  const char          *row = result->buckets + (tile->at + i * tile->at_step) * result->out_row_bytes;
-  int64_t              columns = twh__min(lowering->v_dim, tile->keys), heaviest = 0;
-  double               most = -1, total = 0, score;
-  twh__log_sum         sum = { -(double)INFINITY, 0 };
+  int64_t columns = twh__min(result->lowering->v_dim, result->tile->keys), heaviest = 0;
+  float   part[64], best = -1;
 
-  for (int64_t c = 0; c < columns; ++c) {
-    double weight = twh__load(row, lowering->out_dtype, c);
-    total += weight;
-    if (weight > most) {
-      most = weight;
-      heaviest = c;
+  *total = 0;
+  for (int64_t done = 0; done < columns; done += 64) {
+    int64_t n = twh__min(64, columns - done);
+    twh__to_f32(part, row + done * twh__dtype_bytes(result->lowering->out_dtype), result->lowering->out_dtype, n);
+    for (int64_t c = 0; c < n; ++c) {
+      *total += (double)part[c];
+      if (part[c] > best) {
+        best = part[c];
+        heaviest = done + c;
+      }
     }
   }
+  *most = (double)best;
+  return heaviest;
+}
+
+/* The sum of one row, a e^m, and the factor of its outputs. 0 if the kernel gave nothing usable. */
+static int repair_row(const twh__result *result, int64_t i, double *m, double *a, double *factor)
+{
+  const twh__tile *tile = result->tile;
+  const char      *row = result->buckets + (tile->at + i * tile->at_step) * result->out_row_bytes;
+  double           most, total, score;
+  int64_t          heaviest = repair_heaviest(result, row, &most, &total);
+  twh__exp_sum     sum = { -(double)INFINITY, 0 };
+  twh__score_query query;
+
   *factor = 1;
-  if (!(most >= lowering->flag_below) || !isfinite(total)) return (double)NAN;
-  for (int64_t at = heaviest; at < tile->keys; at += lowering->v_dim) {
-    if (twh__score(result, i, at, &score)) twh__log_sum_add(&sum, score);
+  if (!(most >= result->lowering->flag_below) || !isfinite(total)) return 0;
+  twh__score_read_query(result, i, &query);
+  for (int64_t at = heaviest; at < tile->keys; at += result->lowering->v_dim) {
+    if (twh__score_at(result, &query, at, &score)) twh__exp_sum_add(&sum, score);
   }
   if (tile->pads == TWH__PAD_MEAN || tile->pads == TWH__PAD_COPIES) {
     *factor = 1 / total;
     most /= total;
   }
-  score = twh__log_sum_value(&sum) - log(most);
-  return isfinite(score) ? score : (double)NAN;
+  if (!isfinite(sum.largest)) return 0;
+  *m = sum.largest;
+  *a = sum.sum / most;
+  return 1;
 }
 
 int64_t twh__decode_repair(const twh__result *result, const twh__state *state)
@@ -48,8 +65,7 @@ int64_t twh__decode_repair(const twh__result *result, const twh__state *state)
     int64_t row = tile->row + i;
     double  factor;
     if (!isnan(state->m[row])) continue;
-    state->m[row] = repair_row(result, i, &factor);
-    if (isnan(state->m[row])) {
+    if (!repair_row(result, i, &state->m[row], &state->a[row], &factor)) {
       ++left;
     } else if (factor != 1) {
       for (int64_t c = 0; c < dim; ++c) state->b[row * dim + c] = (float)(state->b[row * dim + c] * factor);
@@ -67,16 +83,18 @@ void twh__decode_host(const twh__result *result, const twh__source *source, cons
     int64_t row = tile->row + i;
     double  score, largest = -(double)INFINITY, total = 0;
     float  *b = state->b + row * dim;
+    twh__score_query query;
     if (!isnan(state->m[row])) continue;
+    twh__score_read_query(result, i, &query);
     for (int64_t at = 0; at < tile->keys; ++at) {
-      if (twh__score(result, i, at, &score) && !(score <= largest)) largest = score;
+      if (twh__score_at(result, &query, at, &score) && !(score <= largest)) largest = score;
     }
     memset(b, 0, (size_t)dim * sizeof *b);
     for (int64_t at = 0; at < tile->keys; ++at) {
       int64_t     number = source->span->k_begin + (tile->reversed ? tile->key + tile->keys - 1 - at : tile->key + at);
       const char *v = twh__view_row(source->v, source->span->batch, tile->unit.kv_head, number);
       double      weight;
-      if (!twh__score(result, i, at, &score)) continue;
+      if (!twh__score_at(result, &query, at, &score)) continue;
       weight = score == largest ? 1 : exp(score - largest);
       total += weight;
       for (int64_t c = 0; c < dim; ++c) {
@@ -84,7 +102,7 @@ void twh__decode_host(const twh__result *result, const twh__source *source, cons
         b[c] += (float)((twh__load(v, source->v->dtype, c) - b[c]) * (weight / total));
       }
     }
-    state->m[row] = total == 0 ? -(double)INFINITY : largest + log(total); /* NaN in, NaN out */
-    state->a[row] = total != 0;
+    state->m[row] = largest;
+    state->a[row] = total; /* NaN in, NaN out */
   }
 }

@@ -3,54 +3,78 @@
 
 #include "core/encode/score.h"
 
-enum { SCORE_PIECE = 256 };
-
 /* Eight sums at once, added in a fixed order: fast, and the same on every machine. */
-static double score_dot(const float *a, const float *b, int64_t n)
+static double score_dot(const float *query, const double *key, int64_t n)
 {
   double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
   int64_t i = 0;
 
   for (; i + 8 <= n; i += 8) {
-    for (int64_t t = 0; t < 8; ++t) sum[t] += (double)a[i + t] * (double)b[i + t];
+    for (int64_t t = 0; t < 8; ++t) sum[t] += (double)query[i + t] * key[i + t];
   }
-  for (; i < n; ++i) rest += (double)a[i] * (double)b[i];
+  for (; i < n; ++i) rest += (double)query[i] * key[i];
   return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
 }
 
-static double score_rows(const char *query, const char *key, int32_t dtype, int64_t dim)
+static double score_dot_rows(const float *query, const float *key, int64_t n)
 {
-  float   query_piece[SCORE_PIECE], key_piece[SCORE_PIECE];
-  int64_t item = twh__dtype_bytes(dtype);
-  double  sum = 0;
+  double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
+  int64_t i = 0;
 
-  if (dtype == TWH_F32) return score_dot((const float *)(const void *)query, (const float *)(const void *)key, dim);
-  for (int64_t done = 0; done < dim; done += SCORE_PIECE) {
-    int64_t count = twh__min(SCORE_PIECE, dim - done);
-    twh__to_f32(query_piece, query + done * item, dtype, count);
-    twh__to_f32(key_piece, key + done * item, dtype, count);
-    sum += score_dot(query_piece, key_piece, count);
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t t = 0; t < 8; ++t) sum[t] += (double)query[i + t] * (double)key[i + t];
   }
-  return sum;
+  for (; i < n; ++i) rest += (double)query[i] * (double)key[i];
+  return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
 }
 
-int twh__score(const twh__result *result, int64_t i, int64_t at, double *score)
+static const char *score_query_row(const twh__result *result, int64_t i)
+{
+  return result->q.data + (result->tile->at + i * result->tile->at_step) * result->q.row_bytes;
+}
+
+void twh__score_read_query(const twh__result *result, int64_t i, twh__score_query *query)
+{
+  const char *row = score_query_row(result, i);
+
+  query->row = i;
+  query->value = query->piece;
+  if (result->lowering->dtype == TWH_F32) {
+    query->value = (const float *)(const void *)row;
+  } else {
+    twh__to_f32(query->piece, row, result->lowering->dtype, twh__min(TWH__SCORE_PIECE, result->shape->qk_dim));
+  }
+}
+
+void twh__score_read_key(const twh__result *result, int64_t at, twh__score_key *key)
+{
+  const char *row = result->k.data + at * result->k.row_bytes;
+  int64_t     count = twh__min(TWH__SCORE_PIECE, result->shape->qk_dim);
+  float       part[32];
+
+  key->at = at;
+  for (int64_t done = 0; done < count; done += 32) {
+    int64_t n = twh__min(32, count - done);
+    twh__to_f32(part, row + done * twh__dtype_bytes(result->lowering->dtype), result->lowering->dtype, n);
+    for (int64_t c = 0; c < n; ++c) key->value[done + c] = (double)part[c];
+  }
+}
+
+/* What the kernel makes of <q, k>. */
+static int score_finish(const twh__result *result, int64_t i, int64_t at, double product, double *score)
 {
   const twh__lowering *lowering = result->lowering;
-  const twh__tile     *tile = result->tile;
-  int64_t              position = tile->at + i * tile->at_step;
 
-  if (at < tile->keys && at >= twh__tile_seen(tile, i)) return 0;
-  *score = lowering->kernel_scale * score_rows(result->q.data + position * result->q.row_bytes,
-                                               result->k.data + at * result->k.row_bytes, lowering->dtype, result->shape->qk_dim);
+  *score = lowering->kernel_scale * product;
+  if (lowering->softcap != 0) *score = lowering->softcap * tanh(*score / lowering->softcap);
   if (lowering->f16_scores) {
     uint16_t half;
     twh__store(&half, TWH_F16, 0, *score);
     *score = twh__load(&half, TWH_F16, 0);
   }
-  if (lowering->softcap != 0) *score = lowering->softcap * tanh(*score / lowering->softcap);
   if (result->mask.data) {
-    double bias = twh__load(result->mask.data + position * result->mask.row_bytes, lowering->mask_dtype, at);
+    int64_t position = result->tile->at + i * result->tile->at_step;
+    double  bias = twh__load(result->mask.data + position * result->mask.row_bytes, lowering->mask_dtype, at);
     if (lowering->mask_dtype == TWH_BOOL) return bias != 0;
     if (bias == (lowering->mask_value != 0 ? lowering->mask_value : -(double)INFINITY)) return 0;
     *score += bias;
@@ -58,9 +82,60 @@ int twh__score(const twh__result *result, int64_t i, int64_t at, double *score)
   return 1;
 }
 
-void twh__log_sum_add(twh__log_sum *sum, double term)
+/* Dimensions beyond the piece that was converted. */
+static double score_rest(const twh__result *result, int64_t i, int64_t at)
 {
-  if (term > sum->largest) {
+  int32_t     dtype = result->lowering->dtype;
+  const char *query = score_query_row(result, i), *key = result->k.data + at * result->k.row_bytes;
+  double      product = 0;
+
+  for (int64_t c = TWH__SCORE_PIECE; c < result->shape->qk_dim; ++c)
+    product += twh__load(query, dtype, c) * twh__load(key, dtype, c);
+  return product;
+}
+
+/* Pads beyond the keys count as seen: the mean key of TWH__PAD_MEAN is one. */
+static int score_is_seen(const twh__result *result, int64_t i, int64_t at)
+{
+  return at >= result->tile->keys || at < twh__tile_seen(result->tile, i);
+}
+
+int twh__score(const twh__result *result, const twh__score_query *query, const twh__score_key *key, double *score)
+{
+  int64_t dim = result->shape->qk_dim;
+  double  product;
+
+  if (!score_is_seen(result, query->row, key->at)) return 0;
+  product = score_dot(query->value, key->value, twh__min(TWH__SCORE_PIECE, dim));
+  if (dim > TWH__SCORE_PIECE) product += score_rest(result, query->row, key->at);
+  return score_finish(result, query->row, key->at, product, score);
+}
+
+int twh__score_at(const twh__result *result, const twh__score_query *query, int64_t at, double *score)
+{
+  int64_t     dim = result->shape->qk_dim, count = twh__min(TWH__SCORE_PIECE, dim);
+  const char *key = result->k.data + at * result->k.row_bytes;
+  float       piece[TWH__SCORE_PIECE];
+  double      product;
+
+  if (!score_is_seen(result, query->row, at)) return 0;
+  if (result->lowering->dtype == TWH_F32) {
+    product = score_dot_rows(query->value, (const float *)(const void *)key, count);
+  } else {
+    twh__to_f32(piece, key, result->lowering->dtype, count);
+    product = score_dot_rows(query->value, piece, count);
+  }
+  if (dim > TWH__SCORE_PIECE) product += score_rest(result, query->row, at);
+  return score_finish(result, query->row, at, product, score);
+}
+
+void twh__exp_sum_add(twh__exp_sum *sum, double term)
+{
+  if (sum->sum == 0) { /* the first one: no exponential */
+    if (term == -(double)INFINITY) return;
+    sum->largest = term;
+    sum->sum = 1;
+  } else if (term > sum->largest) {
     sum->sum = sum->sum * exp(sum->largest - term) + 1;
     sum->largest = term;
   } else if (term > -(double)INFINITY) {
@@ -70,7 +145,3 @@ void twh__log_sum_add(twh__log_sum *sum, double term)
   }
 }
 
-double twh__log_sum_value(const twh__log_sum *sum)
-{
-  return sum->sum == 1 ? sum->largest : sum->largest + log(sum->sum);
-}

@@ -1,18 +1,39 @@
-/* Scores that the host computes itself, in float64, from the operands as the kernel saw them. */
+/* Scores that the host computes itself, in float64, from the operands as the kernel saw them.
+ *
+ * A query is converted once for all keys that it is scored with, a key that is scored with many queries once for all of them.
+ * */
 #ifndef TWH_CORE_ENCODE_SCORE_H
 #define TWH_CORE_ENCODE_SCORE_H
 
 #include "core/encode/encode.h"
 
-/* Whether placed row i sees the key at slot position `at`, and if so its score: scaled, capped, biased as the kernel does it. */
-int twh__score(const twh__result *result, int64_t i, int64_t at, double *score);
+enum { TWH__SCORE_PIECE = 256 }; /* dimensions that are converted beforehand; what lies beyond is read as it is needed */
 
-/* ln of a sum of exponentials, term by term. */
-typedef struct twh__log_sum {
-  double largest, sum; /* sum of e^(term - largest); empty: -inf, 0 */
-} twh__log_sum;
+typedef struct twh__score_query {
+  int64_t      row;                        /* placed row */
+  const float *value;                      /* its first dimensions */
+  float        piece[TWH__SCORE_PIECE];
+} twh__score_query;
 
-void   twh__log_sum_add(twh__log_sum *sum, double term);
-double twh__log_sum_value(const twh__log_sum *sum); /* -inf when empty */
+typedef struct twh__score_key {
+  int64_t at;                              /* slot position */
+  double  value[TWH__SCORE_PIECE];
+} twh__score_key;
+
+void twh__score_read_query(const twh__result *result, int64_t i, twh__score_query *query);
+void twh__score_read_key(const twh__result *result, int64_t at, twh__score_key *key);
+
+/* Whether the row sees the key, and if so its score: scaled, capped, biased as the kernel does it. */
+int twh__score(const twh__result *result, const twh__score_query *query, const twh__score_key *key, double *score);
+/* The same for a key that is scored once. */
+int twh__score_at(const twh__result *result, const twh__score_query *query, int64_t at, double *score);
+
+/* A sum of exponentials, term by term: sum e^largest. Kept as two numbers, because beside a bias of -FLT_MAX the logarithm of
+ * a sum is lost even in float64. */
+typedef struct twh__exp_sum {
+  double largest, sum; /* empty: -inf, 0 */
+} twh__exp_sum;
+
+void twh__exp_sum_add(twh__exp_sum *sum, double term);
 
 #endif

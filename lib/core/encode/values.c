@@ -1,15 +1,16 @@
 /* Encoding of values: slices of the host's columns, the columns that a reading needs, and the buckets.
  *
  * The columns are numbered through the slices: the host's first, then the anchor column (1 at the anchors, else 0), then for
- * tiles with copies the share column (1 at first copies, else 0); without an anchor column the share column takes its place. Everything that
- * belongs to first copies is scaled by a power of two, which lifts the weights of keys that share a slot with many copies of
- * themselves off the dtype's floor and cancels when the columns are divided. */
+ * tiles with copies the share column (1 at first copies, else 0); without an anchor column the share column takes its place.
+ * Everything that belongs to first copies is scaled by a power of two, which lifts the weights of keys that share a slot with
+ * many copies of themselves off the dtype's floor and cancels when the columns are divided. */
 #include <math.h>
 #include <string.h>
 
 #include "core/encode/encode.h"
 
-static double values_lift(const char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile)
+static double values_lift(const char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source,
+                          const twh__tile *tile)
 {
   const twh__lowering *lowering = source->lowering;
   double               largest = 1, lift = 1, limit = twh__dtype_max(lowering->dtype);
@@ -27,7 +28,8 @@ static double values_lift(const char *to, int64_t row_bytes, int64_t slice_bytes
 }
 
 /* One column of the first copies; the copies behind them follow suit. */
-static void values_put(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__lowering *lowering, int64_t j, int64_t column)
+static void values_put(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__lowering *lowering, int64_t j,
+                       int64_t column)
 {
   char *slice = to + column / lowering->v_dim * slice_bytes;
   twh__store(slice + j * row_bytes, lowering->dtype, column % lowering->v_dim, 1);

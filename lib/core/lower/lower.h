@@ -1,8 +1,8 @@
 /* From patches to tiles: how a shape is computed by a kernel that has only some of the masks, and how its results are read.
  *
- * The ways stand in a const table. A plan tries each one (twh__lower_make), counts the calls and keeps the cheapest; after that every
- * question is arithmetic on the twh__lowering, and tiles are made when they are needed. Sources: Theorem 3.5 for kernels with a
- * built-in causal mask; docs/theory.md for readings and short tiles. */
+ * The ways stand in a const table. A plan tries each one (twh__lower_make), counts the calls and keeps the cheapest; after
+ * that every question is arithmetic on the twh__lowering, and tiles are made when they are needed. Sources: Theorem 3.5 for
+ * kernels with a built-in causal mask; docs/theory.md for readings and short tiles. */
 #ifndef TWH_CORE_LOWER_H
 #define TWH_CORE_LOWER_H
 

@@ -1,8 +1,8 @@
 /* Tiles of a patch: where rows and keys stand in a slot, and what becomes of a short one.
  *
  * On a kernel whose causal mask cannot be switched off, a rectangle is a lower triangle in natural order and the strict upper
- * one with its keys reversed (Theorem 3.5): row t stands at position keys - 2 - t there and sees the keys after its own number. If rows
- * and keys together fit one slot, the rows stand behind all keys instead, and one tile does it. */
+ * one with its keys reversed (Theorem 3.5): row t stands at position keys - 2 - t there and sees the keys after its own
+ * number. If rows and keys together fit one slot, the rows stand behind all keys instead, and one tile does it. */
 #include "core/lower/lower.h"
 
 static const char *const lower_reading_names[TWH__READINGS] = {
@@ -71,7 +71,8 @@ static int32_t lower_pads(const twh__lowering *lowering, const twh__tile *tile)
 {
   int64_t farthest = tile->seen + (tile->seen_step > 0 ? tile->rows - 1 : 0); /* of a causal slot */
 
-  if (tile->keys == tile->slot_keys || tile->mode == TWH_MASK_TENSOR) return TWH__PAD_UNSEEN;
+  if (tile->keys == tile->slot_keys) return TWH__PAD_UNSEEN;
+  if (tile->mode == TWH_MASK_TENSOR) return lowering->mask_value != 0 ? TWH__PAD_MASKED : TWH__PAD_UNSEEN;
   if (lowering->dead != 0) return TWH__PAD_DEAD;
   if (tile->mode == TWH_MASK_NONE) return TWH__PAD_MEAN;
   return farthest > tile->keys ? TWH__PAD_COPIES : TWH__PAD_UNSEEN;

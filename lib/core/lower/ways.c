@@ -1,7 +1,7 @@
 /* The ways of lowering, and what they choose from a kernel's description.
  *
- * A way says which mask mode computes a tile that all its rows see whole, and which one a tile that the diagonal cuts. Everything
- * else (grid, reading, treatment of short tiles) follows from the descriptions. */
+ * A way says which mask mode computes a tile that all its rows see whole, and which one a tile that the diagonal cuts.
+ * Everything else (grid, reading, treatment of short tiles) follows from the descriptions. */
 #include <math.h>
 #include <string.h>
 
@@ -37,7 +37,8 @@ static twh_status lower_check_mask(const twh_oracle_desc *desc, const twh__shape
 
   if (shape->mask_dtype != 0) {
     if (!(usable & TWH_MASK_TENSOR)) {
-      return twh__fail(error, TWH_E_UNSUPPORTED, "problem.mask_dtype: a mask tensor needs a kernel with TWH_MASK_TENSOR in mask_modes");
+      return twh__fail(error, TWH_E_UNSUPPORTED,
+                       "problem.mask_dtype: a mask tensor needs a kernel with TWH_MASK_TENSOR in mask_modes");
     }
     if (shape->mask_dtype != TWH_BOOL && desc->mask_dtype == TWH_BOOL) {
       return twh__fail(error, TWH_E_UNSUPPORTED, "problem.mask_dtype is additive; oracle.mask_dtype is TWH_BOOL");
@@ -136,7 +137,11 @@ int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc 
   lowering->dtype = desc->dtype;
   lowering->out_dtype = desc->out_dtype;
   lowering->mask_dtype = desc->mask_dtype;
-  lowering->mask_value = desc->mask_value;
+  if (desc->mask_value != 0 && desc->mask_dtype != TWH_BOOL) { /* as the mask's own dtype holds it */
+    unsigned char bytes[8];
+    twh__store(bytes, desc->mask_dtype, 0, desc->mask_value);
+    lowering->mask_value = twh__load(bytes, desc->mask_dtype, 0);
+  }
   lowering->kernel_scale = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? shape->scale : desc->scale;
   lowering->q_factor = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? 1 : shape->scale / desc->scale;
   lowering->softcap = desc->softcap;

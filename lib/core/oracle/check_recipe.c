@@ -14,13 +14,22 @@ static uint64_t check_recipe_mix(uint64_t x)
   return x ^ (x >> 32);
 }
 
-double twh__check_random(uint64_t seed, int64_t a, int64_t b, int64_t c)
+/* What a row's numbers have in common, and one of them. */
+static uint64_t check_recipe_key(uint64_t seed, int64_t a, int64_t b)
 {
   uint64_t x = check_recipe_mix(seed + 0x632be59bd9b4e019u);
   x = check_recipe_mix(x ^ (uint64_t)a);
-  x = check_recipe_mix(x + 0x9e6c63d0876a9a47u + (uint64_t)b);
-  x = check_recipe_mix(x ^ ((uint64_t)c << 1));
-  return (double)(x >> 11) * 0x1p-52 - 1;
+  return check_recipe_mix(x + 0x9e6c63d0876a9a47u + (uint64_t)b);
+}
+
+static double check_recipe_number(uint64_t key, int64_t c)
+{
+  return (double)(int64_t)(check_recipe_mix(key + (uint64_t)c * 0xbb67ae8584caa73bu) >> 11) * 0x1p-52 - 1;
+}
+
+double twh__check_random(uint64_t seed, int64_t a, int64_t b, int64_t c)
+{
+  return check_recipe_number(check_recipe_key(seed, a, b), c);
 }
 
 /* scale <q, k> of `qk_dim` products of independent uniform numbers in [-A, A] has standard deviation |scale| sqrt(qk_dim) A^2 / 3. */
@@ -35,11 +44,9 @@ static double check_recipe_amplitude(const twh__check *check, const twh__trial *
 
 static void check_recipe_uniform(const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double amplitude, double *values)
 {
-  const twh__check_block *block = &trial->blocks[which];
+  uint64_t key = check_recipe_key(trial->recipe.seed + (uint64_t)which, slot, row);
 
-  for (int64_t c = 0; c < block->dim; ++c) {
-    values[c] = amplitude * twh__check_random(trial->recipe.seed + (uint64_t)which, slot, row, c);
-  }
+  for (int64_t c = 0; c < trial->blocks[which].dim; ++c) values[c] = amplitude * check_recipe_number(key, c);
 }
 
 void twh__recipe_random_q(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)

@@ -149,7 +149,7 @@ static double check_reference_bound(const twh__check *check, const check_referen
 
   if (tolerance->relative > 0) return tolerance->relative * out + tolerance->absolute;
   bound = 8 * check->score_unit * noise + 4 * check->score_unit * (1 + tolerance->scores * row->scores / row->a) * out;
-  bound += 0x1p-22 * sqrt(n) * (out + noise) + check->out_unit * out;
+  bound += 0x1p-22 * sqrt(n) * (out + noise) + 2 * check->out_unit * out;
   /* weights in f16 end at 2^-24, and so do results */
   if (check->desc->dtype == TWH_F16) bound += 0x1p-25 * n * values;
   if (check->desc->out_dtype == TWH_F16) bound += 0x1p-24;

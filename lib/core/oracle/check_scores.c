@@ -255,7 +255,7 @@ static int check_scores_is_dead(const twh__check *check, const twh__trial *trial
 static void check_scores_dead_q(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
                                 double *values)
 {
-  twh__recipe_random_q(check, trial, which, slot, row, values);
+  twh__recipe_zero(check, trial, which, slot, row, values);
   values[0] = (slot + row) % 2 == 0 ? -trial->recipe.b : 0;
 }
 
@@ -275,7 +275,7 @@ static void check_scores_dead_v(const twh__check *check, const twh__trial *trial
 
 twh_status twh__promise_underflow(twh__check *check, twh__finding *finding)
 {
-  static const twh__tolerance tolerance = { 1, 0, 0 };
+  static const twh__tolerance tolerance = { 0, 0, 0 };
   twh__check_shape            shape = twh__check_full(check, twh__check_plain_mode(check));
   twh__recipe                 recipe = twh__recipe_random(205);
   twh__measure                measure;

@@ -1,8 +1,9 @@
 /* Packing: tiles into slots, slots into calls, next fit.
  *
- * Tiles that may share a call have the same mask mode and the same reading: a class. Each class has one open bundle; a tile takes its
- * next slot, and a full bundle is closed. A bundle is one set of queries and keys and as many calls as its tiles need parts.
- * Numbering is all that happens here, in O(1) memory, so that plans can be counted and walked without being executed. */
+ * Tiles that may share a call have the same mask mode and the same reading: a class. Each class has one open bundle; a tile
+ * takes its next slot, and a full bundle is closed. A bundle is one set of queries and keys and as many calls as its tiles
+ * need parts. Numbering is all that happens here, in O(1) memory, so that plans can be counted and walked without being
+ * executed. */
 #ifndef TWH_CORE_PACK_H
 #define TWH_CORE_PACK_H
 

@@ -1,8 +1,8 @@
 /* What a query sees: the pattern, and its cover by patches on a grid.
  *
  * A sequence is first reduced to a span (full, or causal); the cover then cuts the span's rows into units and each unit's keys
- * into blocks, so that every visible pair lies in exactly one patch and no invisible one in any. Analytic: nothing is stored and every
- * question is answered in O(1). */
+ * into blocks, so that every visible pair lies in exactly one patch and no invisible one in any. Analytic: nothing is stored
+ * and every question is answered in O(1). */
 #ifndef TWH_CORE_PATTERN_H
 #define TWH_CORE_PATTERN_H
 
@@ -15,8 +15,8 @@ twh_status twh__pattern_read(twh_pattern *to, const twh_pattern *pattern, twh_er
 /* Whether this version can lower it: TWH_OK, or TWH_E_UNSUPPORTED with the reason. */
 twh_status twh__pattern_supported(const twh_pattern *pattern, twh_error *error);
 
-/* Reduce a sequence: clip keys that no query sees, and drop `causal` where it cuts nothing off. group > 1 with rows that all see the same
- * keys become stacked. */
+/* Reduce a sequence: clip keys that no query sees, and drop `causal` where it cuts nothing off. group > 1 with rows that all
+ * see the same keys become stacked. */
 void twh__span_reduce(twh__span *span, const twh_pattern *pattern, int64_t group);
 
 /* Pairs of one head that count. */

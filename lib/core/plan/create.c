@@ -75,7 +75,8 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
 
 static twh_status create_number_units(twh_plan *plan, twh_error *error)
 {
-  plan->first_unit = (int64_t *)twh__allocate(plan->context, ((size_t)plan->spans_count + 1) * sizeof *plan->first_unit, 0, error);
+  plan->first_unit =
+    (int64_t *)twh__allocate(plan->context, ((size_t)plan->spans_count + 1) * sizeof *plan->first_unit, 0, error);
   if (!plan->first_unit) return TWH_E_MEMORY;
   for (int64_t s = 0; s < plan->spans_count; ++s) {
     plan->first_unit[s + 1] = plan->first_unit[s] + twh__plan_units(plan, &plan->spans[s]);
@@ -110,8 +111,8 @@ static twh_status create_read_options(twh_plan_options *own, const twh_plan_opti
   return TWH_OK;
 }
 
-twh_status twh_plan_create(const twh_context *context, const twh_problem *problem, twh_oracle *const *oracles, int64_t n_oracles,
-                           const twh_plan_options *options, twh_plan **out, twh_error *error)
+twh_status twh_plan_create(const twh_context *context, const twh_problem *problem, twh_oracle *const *oracles,
+                           int64_t n_oracles, const twh_plan_options *options, twh_plan **out, twh_error *error)
 {
   twh_plan        *plan;
   twh_plan_options own;
@@ -120,7 +121,8 @@ twh_status twh_plan_create(const twh_context *context, const twh_problem *proble
   if (!out) return twh__fail(error, TWH_E_ARGUMENT, "out is NULL");
   *out = NULL;
   if (!oracles) return twh__fail(error, TWH_E_ARGUMENT, "oracles is NULL");
-  if (n_oracles < 1 || n_oracles > INT32_MAX) return twh__fail(error, TWH_E_ARGUMENT, "n_oracles is %lld", (long long)n_oracles);
+  if (n_oracles < 1 || n_oracles > INT32_MAX)
+    return twh__fail(error, TWH_E_ARGUMENT, "n_oracles is %lld", (long long)n_oracles);
   status = create_read_options(&own, options, error);
   if (TWH__FAILED(status)) return status;
   context = twh__context_or_default(context);

@@ -78,9 +78,9 @@ static void describe_kernel(const twh_plan *plan, describe_text *text)
   const twh_oracle_desc *desc = &plan->oracle->desc;
 
   describe_line(text, "kernel    number %d: %lld slot%s of %lld x %lld, dims %lld and %lld, %s%s\n", (int)plan->oracle_index,
-                (long long)lowering->slots, lowering->slots == 1 ? "" : "s", (long long)lowering->q_len, (long long)lowering->k_len,
-                (long long)lowering->qk_dim, (long long)lowering->v_dim, twh__dtype_name(lowering->dtype),
-                desc->flags & TWH_ORACLE_LSE ? ", returns lse" : "");
+                (long long)lowering->slots, lowering->slots == 1 ? "" : "s", (long long)lowering->q_len,
+                (long long)lowering->k_len, (long long)lowering->qk_dim, (long long)lowering->v_dim,
+                twh__dtype_name(lowering->dtype), desc->flags & TWH_ORACLE_LSE ? ", returns lse" : "");
   describe_line(text, "way       %s\n", twh__lower_way_name(plan->way));
   describe_line(text, "reading   %s: %lld call%s per tile", twh__lower_reading_name(lowering->reading),
                 (long long)twh__lower_parts(lowering, lowering->reading),
@@ -93,11 +93,13 @@ static void describe_kernel(const twh_plan *plan, describe_text *text)
 static void describe_short(const twh_plan *plan, describe_text *text)
 {
   const twh__tally *tally = &plan->tally;
-  const char       *how = plan->lowering.dead != 0 ? "a spare coordinate gives their pads weight 0" : "real keys are repeated behind them";
+  const char       *how =
+    plan->lowering.dead != 0 ? "a spare coordinate gives their pads weight 0" : "real keys are repeated behind them";
 
   if (tally->short_tiles == 0) return;
   if (tally->unseen_tiles == tally->short_tiles) how = "no row sees what stands behind their keys";
-  describe_line(text, "short     %lld tiles have fewer keys than the kernel's length: %s\n", (long long)tally->short_tiles, how);
+  describe_line(text, "short     %lld tiles have fewer keys than the kernel's length: %s\n", (long long)tally->short_tiles,
+                how);
 }
 
 twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, size_t *needed, twh_error *error)
@@ -116,18 +118,20 @@ twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, s
   describe_line(&text, "tiles     %lld: %lld full, %lld lower, %lld upper\n", (long long)info.tiles, (long long)info.full_tiles,
                 (long long)info.lower_tiles, (long long)info.upper_tiles);
   describe_short(plan, &text);
-  describe_line(&text, "calls     %lld, at least %lld on this kernel (utilisation %.3f); at most %lld repairs\n", (long long)info.calls,
-                (long long)info.lower_bound_calls, info.utilisation, (long long)info.repair_calls_max);
+  describe_line(&text, "calls     %lld, at least %lld on this kernel (utilisation %.3f); at most %lld repairs\n",
+                (long long)info.calls, (long long)info.lower_bound_calls, info.utilisation, (long long)info.repair_calls_max);
   describe_line(&text, "waves     %lld calls per batch, %lld batches at a time, %lld units per panel\n",
                 (long long)plan->layout.calls_per_batch, (long long)plan->layout.concurrency, (long long)plan->layout.panel);
   describe_line(&text, "rounds    %lld, %lld with repairs\n", (long long)info.rounds, (long long)info.rounds_max);
   describe_line(&text, "work      kernel %.3g flops, host %.3g flops\n", info.oracle_flops, info.host_flops);
-  describe_line(&text, "workspace %lld bytes, aligned to %lld\n", (long long)info.workspace_bytes, (long long)info.workspace_alignment);
+  describe_line(&text, "workspace %lld bytes, aligned to %lld\n", (long long)info.workspace_bytes,
+                (long long)info.workspace_alignment);
   if (needed) *needed = text.used + 1;
   return TWH_OK;
 }
 
-twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *user, const twh_tile_info *tile), void *user, twh_error *error)
+twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *user, const twh_tile_info *tile), void *user,
+                          twh_error *error)
 {
   twh__cursor   cursor;
   twh__pack     pack;

@@ -19,7 +19,8 @@ enum {
 static int64_t layout_rows(int64_t count, int64_t stride, int64_t dim, int64_t item)
 {
   int64_t bytes;
-  if (!twh__multiply(count - 1, stride, &bytes) || !twh__add(bytes, dim, &bytes) || !twh__multiply(bytes, item, &bytes)) return -1;
+  if (!twh__multiply(count - 1, stride, &bytes) || !twh__add(bytes, dim, &bytes) || !twh__multiply(bytes, item, &bytes))
+    return -1;
   return bytes;
 }
 
@@ -86,7 +87,8 @@ static void layout_waves(const twh_plan *plan, const twh_plan_options *options, 
   layout->calls_per_batch = twh__min(calls, LAYOUT_MOST_CALLS);
   layout->concurrency = twh__min(desc->max_concurrent_batches, plan->context->desc.parallelism);
   layout->bundles = twh__max(1, layout->calls_per_batch * layout->concurrency / parts);
-  layout->bundles = twh__min(layout->bundles, twh__max(1, twh__ceil_div(plan->tally.all_tiles, desc->slots) + plan->tally.classes));
+  layout->bundles =
+    twh__min(layout->bundles, twh__max(1, twh__ceil_div(plan->tally.all_tiles, desc->slots) + plan->tally.classes));
   bytes = layout->q_gather + layout->k_gather + layout->mask_gather +
           (plan->lowering.values_parts + 1) * (layout->v_gather + layout->out_bytes);
   while (layout->bundles > layout->concurrency && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
@@ -96,7 +98,8 @@ static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layou
 {
   int64_t in_wave = layout->bundles * plan->oracle->desc.slots, all, bytes, one;
 
-  if (!twh__multiply(plan->lowering.values_parts, layout->v_slice_bytes, &one) || !twh__add(one, layout->k_bytes, &one)) return 0;
+  if (!twh__multiply(plan->lowering.values_parts, layout->v_slice_bytes, &one) || !twh__add(one, layout->k_bytes, &one))
+    return 0;
   layout->panel = 1;
   layout->k_blocks = 2 * in_wave;
   if (plan->tally.max_units > 1) {

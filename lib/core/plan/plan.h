@@ -1,7 +1,7 @@
 /* The plan: what was asked for, how it is lowered on which kernel, and every figure that execution needs beforehand.
  *
- * create.c reads the problem and chooses a way, tally.c counts without storing a tile, cursor.c makes tiles one at a time, layout.c decides
- * sizes, describe.c tells people. Immutable after creation. */
+ * create.c reads the problem and chooses a way, tally.c counts without storing a tile, cursor.c makes tiles one at a time,
+ * layout.c decides sizes, describe.c tells people. Immutable after creation. */
 #ifndef TWH_CORE_PLAN_H
 #define TWH_CORE_PLAN_H
 

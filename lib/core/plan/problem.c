@@ -1,4 +1,5 @@
-/* Reading a problem. Every refusal names the field; after this file no size is negative and no product of sizes wraps around. */
+/* Reading a problem. Every refusal names the field; after this file no size is negative and no product of sizes wraps around.
+ * */
 #include <math.h>
 #include <string.h>
 
@@ -59,17 +60,20 @@ static twh_status problem_check(const twh_problem *own, twh_error *error)
 }
 
 /* The products behind every address: heads x rows x dim for each sequence, and units of stacked heads. */
-static twh_status problem_check_products(const twh_problem *own, int64_t q_rows, int64_t k_rows, int64_t batch, twh_error *error)
+static twh_status problem_check_products(const twh_problem *own, int64_t q_rows, int64_t k_rows, int64_t batch,
+                                         twh_error *error)
 {
   int64_t dim = twh__max(own->qk_dim, own->v_dim), size;
 
   if (!twh__multiply(q_rows, own->q_heads, &size) || !twh__multiply(size, dim, &size) || !twh__multiply(size, 8, &size) ||
       !twh__multiply(size, twh__max(1, batch), &size)) {
-    return twh__fail(error, TWH_E_OVERFLOW, "problem: batch x q_heads x q_len x the larger head dimension does not fit 63 bits");
+    return twh__fail(error, TWH_E_OVERFLOW,
+                     "problem: batch x q_heads x q_len x the larger head dimension does not fit 63 bits");
   }
   if (!twh__multiply(k_rows, own->kv_heads, &size) || !twh__multiply(size, dim, &size) || !twh__multiply(size, 8, &size) ||
       !twh__multiply(size, twh__max(1, batch), &size)) {
-    return twh__fail(error, TWH_E_OVERFLOW, "problem: batch x kv_heads x k_len x the larger head dimension does not fit 63 bits");
+    return twh__fail(error, TWH_E_OVERFLOW,
+                     "problem: batch x kv_heads x k_len x the larger head dimension does not fit 63 bits");
   }
   return TWH_OK;
 }

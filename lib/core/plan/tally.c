@@ -1,7 +1,7 @@
 /* Counting: how many tiles, calls and host operations a lowering takes.
  *
- * Heads are alike, and within a unit all whole key blocks are; so one head's units are walked, and of each unit the blocks at both
- * ends and one that stands for those between. Time O(length / q_block), no memory. */
+ * Heads are alike, and within a unit all whole key blocks are; so one head's units are walked, and of each unit the blocks at
+ * both ends and one that stands for those between. Time O(length / q_block), no memory. */
 #include <string.h>
 
 #include "core/plan/plan.h"
@@ -42,7 +42,8 @@ static int64_t tally_patch(tally_count *count, const twh__span *span, const twh_
     tally_add(count, tile.shape == TWH_SHAPE_FULL ? &tally->full_tiles : tile.shape == TWH_SHAPE_LOWER ? &tally->lower_tiles :
               &tally->upper_tiles, times);
     if (tile.keys < lowering->k_len) tally_add(count, &tally->short_tiles, times);
-    if (tile.keys < lowering->k_len && tile.pads == TWH__PAD_UNSEEN) tally_add(count, &tally->unseen_tiles, times);
+    if (tile.keys < lowering->k_len && (tile.pads == TWH__PAD_UNSEEN || tile.pads == TWH__PAD_MASKED))
+      tally_add(count, &tally->unseen_tiles, times);
     tally->host_pairs += (double)twh__lower_host_pairs(lowering, &tile) * (double)times;
     tally->host_flops += rows * (3 * (double)count->plan->shape.v_dim);
   }
@@ -119,7 +120,8 @@ twh_status twh__plan_count(const twh_plan *plan, const twh__lowering *lowering, 
     if (reading == TWH__READ_ANCHOR || reading == TWH__READ_ANCHOR_SHARE) tally_add(&count, &tally->repair_calls_max, bundles);
   }
   if (count.overflow || tally->host_pairs > 9e18) {
-    return twh__fail(error, TWH_E_OVERFLOW, "problem: the number of tiles does not fit; q_len and k_len are too large for this kernel");
+    return twh__fail(error, TWH_E_OVERFLOW,
+                     "problem: the number of tiles does not fit; q_len and k_len are too large for this kernel");
   }
   return TWH_OK;
 }

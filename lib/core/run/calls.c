@@ -86,8 +86,9 @@ static void calls_begin(const twh__run *run, const twh__bundle *bundle, const tw
   int64_t                item = twh__dtype_bytes(desc->dtype), mask_item = twh__dtype_bytes(desc->mask_dtype);
   calls_shape q = { CALLS_Q, tile->slot_rows, desc->qk_dim, desc->q_slot_stride, desc->q_row_stride, item, 0, 0 };
   calls_shape k = { CALLS_K, tile->slot_keys, desc->qk_dim, desc->k_slot_stride, desc->k_row_stride, item, 0, 0 };
-  calls_shape mask = { CALLS_MASK, tile->slot_rows, tile->slot_keys, tile->slot_rows * tile->slot_keys, tile->slot_keys, mask_item,
-                       0, 0 };
+  calls_shape            mask = {
+               CALLS_MASK, tile->slot_rows, tile->slot_keys, tile->slot_rows * tile->slot_keys, tile->slot_keys, mask_item, 0, 0
+  };
 
   twh_call_init(call);
   call->mask_mode = (uint32_t)tile->mode;
@@ -179,8 +180,9 @@ twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
   run->stats.calls += batches.count;
   run->stats.batches += batch_count;
   if (run->failure.code != 0) {
-    twh_status status = twh__fail(error, TWH_E_ORACLE, "oracle: the kernel returned %d for the batch of calls that begins with number %lld",
-                                  (int)run->failure.code, (long long)run->failure.call);
+    twh_status status =
+      twh__fail(error, TWH_E_ORACLE, "oracle: the kernel returned %d for the batch of calls that begins with number %lld",
+                (int)run->failure.code, (long long)run->failure.call);
     if (error && error->struct_size >= sizeof *error) {
       error->oracle_code = run->failure.code;
       error->call = run->failure.call;

@@ -3,8 +3,8 @@
 
 #include "core/run/run.h"
 
-static twh_status execute_view(twh__view *view, const twh_tensor *tensor, int64_t batch, int64_t heads, int64_t rows, int64_t dim,
-                               const char *name, twh_error *error)
+static twh_status execute_view(twh__view *view, const twh_tensor *tensor, int64_t batch, int64_t heads, int64_t rows,
+                               int64_t dim, const char *name, twh_error *error)
 {
   const int64_t dims[4] = { batch, heads, rows, dim };
   twh_status    status = twh__view_make(view, tensor, dims, name, error);
@@ -59,7 +59,8 @@ static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors
     run->has_lse = 1;
     status = execute_view(&run->lse, own.lse, plan->batch, shape->q_heads, plan->q_rows, 1, "tensors.lse", error);
     if (!TWH__FAILED(status) && run->lse.dtype != TWH_F32 && run->lse.dtype != TWH_F64) {
-      status = twh__fail(error, TWH_E_ARGUMENT, "tensors.lse.dtype is %s; it must be f32 or f64", twh__dtype_name(run->lse.dtype));
+      status =
+        twh__fail(error, TWH_E_ARGUMENT, "tensors.lse.dtype is %s; it must be f32 or f64", twh__dtype_name(run->lse.dtype));
     }
   }
   if (!TWH__FAILED(status) && own.sink_logits) {
@@ -148,7 +149,8 @@ static twh_status execute_wave(twh__run *run, const twh_run_options *options, tw
   if (TWH__FAILED(status)) return status;
   for (int64_t b = 0; b < run->wave_bundles; ++b) run->work.free_bundles[run->free_bundles++] = run->work.wave[b];
   run->wave_bundles = 0;
-  if (options->progress && options->progress(options->user, run->stats.calls - run->stats.repair_calls, run->plan->tally.calls) != 0) {
+  if (options->progress &&
+      options->progress(options->user, run->stats.calls - run->stats.repair_calls, run->plan->tally.calls) != 0) {
     return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)run->stats.calls);
   }
   return TWH_OK;
@@ -203,10 +205,12 @@ static twh_status execute_in_workspace(twh__run *run, const twh_run_options *opt
 
   if (memory) {
     if (options->workspace_bytes < bytes) {
-      return twh__fail(error, TWH_E_MEMORY, "options.workspace_bytes is %zu; the plan needs %zu", options->workspace_bytes, bytes);
+      return twh__fail(error, TWH_E_MEMORY, "options.workspace_bytes is %zu; the plan needs %zu", options->workspace_bytes,
+                       bytes);
     }
     if ((uintptr_t)memory % (uintptr_t)plan->layout.alignment != 0) {
-      return twh__fail(error, TWH_E_ARGUMENT, "options.workspace is not aligned to %lld bytes", (long long)plan->layout.alignment);
+      return twh__fail(error, TWH_E_ARGUMENT, "options.workspace is not aligned to %lld bytes",
+                       (long long)plan->layout.alignment);
     }
   } else {
     memory = (char *)twh__allocate_raw(plan->context, bytes, (size_t)plan->layout.alignment, error);

@@ -178,7 +178,8 @@ twh_status twh__wave_merge(twh__run *run, twh_error *error)
     for (int64_t s = 0; s < bundle->filled; ++s) {
       const twh__placement *place = &bundle->places[s];
       twh__unit_entry      *entry = &work->units[place->unit];
-      if (!twh__tree_push(&entry->tree, place->tile.level, place->tile.ordinal, place->state, work->merges, &run->merge_count)) {
+      if (!twh__tree_push(&entry->tree, place->tile.level, place->tile.ordinal, place->state, work->merges,
+                          &run->merge_count)) {
         return twh__fail(error, TWH_E_MEMORY, "workspace: a unit's tree is full (a defect of the library)");
       }
       if (--entry->tiles_left > 0) continue;

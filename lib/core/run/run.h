@@ -5,8 +5,8 @@
  *     call (calls.c)      batches, within the kernel's limits
  *     decode (results.c)  states from results, repairs, merges, finished rows
  *
- * Within a step everything may run in parallel; between steps it does not. Nothing that threads do decides an order, so results are
- * bitwise the same however many there are. */
+ * Within a step everything may run in parallel; between steps it does not. Nothing that threads do decides an order, so
+ * results are bitwise the same however many there are. */
 #ifndef TWH_CORE_RUN_H
 #define TWH_CORE_RUN_H
 

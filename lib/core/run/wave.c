@@ -1,10 +1,13 @@
 /* The encoding half of a wave: which bytes each call reads.
  *
- * The host's own memory is used wherever nothing has to change: same dtype, same dimensions, natural order, whole blocks. Everything
- * else is looked up in the caches; a placement that finds its block missing encodes it, all missing ones at once. */
+ * The host's own memory is used wherever nothing has to change: same dtype, same dimensions, natural order, whole blocks.
+ * Everything else is looked up in the caches; a placement that finds its block missing encodes it, all missing ones at once. */
 #include <string.h>
 
 #include "core/run/run.h"
+
+/* Which operand an id belongs to, in its low bits: blocks of different operands never share an id. */
+enum { WAVE_Q, WAVE_K, WAVE_V, WAVE_BUCKETS, WAVE_MASK };
 
 void twh__run_source(const twh__run *run, const twh__placement *place, twh__source *source)
 {
@@ -17,9 +20,10 @@ void twh__run_source(const twh__run *run, const twh__placement *place, twh__sour
   source->mask = run->has_mask ? &run->mask : NULL;
 }
 
-/* Use the host's rows as they are, if strides and alignment suit the kernel. `kind` keeps ids of different operands apart. */
-static int wave_borrow(const twh__run *run, const twh__view *view, const char *data, int64_t row_stride, int64_t rows, uint64_t kind,
-                       twh__operand *operand)
+/* Use the host's rows as they are, if strides and alignment suit the kernel. Only `len` rows get an id: fewer of them at the
+ * same address would be other bytes. */
+static int wave_borrow(const twh__run *run, const twh__view *view, const char *data, int64_t row_stride, int64_t rows,
+                       int64_t len, uint64_t kind, twh__operand *operand)
 {
   const twh_oracle_desc *desc = &run->plan->oracle->desc;
 
@@ -31,17 +35,18 @@ static int wave_borrow(const twh__run *run, const twh__view *view, const char *d
     operand->block.row_bytes = row_stride * view->item;
   }
   operand->block.data = data;
-  operand->id = ((uint64_t)(uintptr_t)data << 2 | kind) << 1;
+  operand->id = rows == len ? ((uint64_t)(uintptr_t)data << 3 | kind) << 1 : 0;
   operand->encode = 0;
   return 1;
 }
 
-static int wave_cached(twh__run *run, twh__cache *cache, const twh__key *key, int64_t row_bytes, uint64_t kind, twh__operand *operand)
+static int wave_cached(twh__run *run, twh__cache *cache, const twh__key *key, int64_t row_bytes, uint64_t kind,
+                       twh__operand *operand)
 {
   int found = twh__cache_get(cache, key, run->waves, &operand->to, &operand->id);
 
   operand->encode = found == 0;
-  operand->id = (operand->id << 2 | kind) << 1 | 1; /* odd: never a borrowed one */
+  operand->id = (operand->id << 3 | kind) << 1 | 1; /* odd: never a borrowed one */
   operand->block.data = operand->to;
   operand->block.row_bytes = row_bytes;
   return found >= 0;
@@ -69,11 +74,12 @@ static int wave_find_queries(twh__run *run, twh__placement *place)
   twh__unit_row(&tile->unit, span, tile->row + tile->rows - 1, &last_head, &last_row);
   if (run->plan->lowering.q_factor == 1 && desc->qk_dim == run->plan->shape.qk_dim && tile->at == 0 && tile->at_step == 1 &&
       tile->rows == tile->slot_rows && head == last_head &&
-      wave_borrow(run, &run->q, twh__view_row(&run->q, span->batch, head, row), desc->q_row_stride, tile->rows, 0, &place->q)) {
+      wave_borrow(run, &run->q, twh__view_row(&run->q, span->batch, head, row), desc->q_row_stride, tile->rows, desc->q_len,
+                  WAVE_Q, &place->q)) {
     return 1;
   }
   wave_key(&key, tile->unit_index, tile->row, tile->rows, tile->at, tile->at_step, tile->slot_rows);
-  return wave_cached(run, &run->work.q, &key, desc->q_row_stride * twh__dtype_bytes(desc->dtype), 0, &place->q);
+  return wave_cached(run, &run->work.q, &key, desc->q_row_stride * twh__dtype_bytes(desc->dtype), WAVE_Q, &place->q);
 }
 
 static int wave_find_keys(twh__run *run, twh__placement *place)
@@ -85,11 +91,11 @@ static int wave_find_keys(twh__run *run, twh__placement *place)
 
   if (desc->qk_dim == run->plan->shape.qk_dim && !tile->reversed && tile->keys == tile->slot_keys &&
       wave_borrow(run, &run->k, twh__view_row(&run->k, span->batch, tile->unit.kv_head, span->k_begin + tile->key),
-                  desc->k_row_stride, tile->keys, 1, &place->k)) {
+                  desc->k_row_stride, tile->keys, desc->k_len, WAVE_K, &place->k)) {
     return 1;
   }
   wave_key(&key, tile->unit.span, tile->unit.kv_head, tile->key, tile->keys, tile->pads * 2 + tile->reversed, tile->slot_keys);
-  return wave_cached(run, &run->work.k, &key, desc->k_row_stride * twh__dtype_bytes(desc->dtype), 1, &place->k);
+  return wave_cached(run, &run->work.k, &key, desc->k_row_stride * twh__dtype_bytes(desc->dtype), WAVE_K, &place->k);
 }
 
 static int wave_find_values(twh__run *run, twh__placement *place)
@@ -102,12 +108,12 @@ static int wave_find_values(twh__run *run, twh__placement *place)
 
   if (plain && desc->v_dim == run->plan->shape.v_dim && !tile->reversed && tile->keys == tile->slot_keys &&
       wave_borrow(run, &run->v, twh__view_row(&run->v, span->batch, tile->unit.kv_head, span->k_begin + tile->key),
-                  desc->v_row_stride, tile->keys, 2, &place->v)) {
+                  desc->v_row_stride, tile->keys, desc->k_len, WAVE_V, &place->v)) {
     return 1;
   }
   wave_key(&key, tile->unit.span, tile->unit.kv_head, tile->key, tile->keys,
            (tile->pads * 2 + tile->reversed) * TWH__READINGS + tile->reading, tile->slot_keys);
-  return wave_cached(run, &run->work.v, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), 2, &place->v);
+  return wave_cached(run, &run->work.v, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), WAVE_V, &place->v);
 }
 
 static int wave_find_buckets(twh__run *run, twh__placement *place)
@@ -117,7 +123,8 @@ static int wave_find_buckets(twh__run *run, twh__placement *place)
   twh__key               key;
 
   wave_key(&key, tile->keys, tile->slot_keys, tile->pads, 0, 0, 0);
-  return wave_cached(run, &run->work.buckets, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), 3, &place->buckets);
+  return wave_cached(run, &run->work.buckets, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), WAVE_BUCKETS,
+                     &place->buckets);
 }
 
 static int wave_find_mask(twh__run *run, twh__placement *place)
@@ -133,7 +140,7 @@ static int wave_find_mask(twh__run *run, twh__placement *place)
   } else {
     wave_key(&key, -1, tile->seen * 2 + tile->seen_step, tile->rows, tile->keys, tile->slot_keys, tile->slot_rows);
   }
-  return wave_cached(run, &run->work.mask, &key, tile->slot_keys * item, 0, &place->mask);
+  return wave_cached(run, &run->work.mask, &key, tile->slot_keys * item, WAVE_MASK, &place->mask);
 }
 
 static void wave_encode_task(void *arg, int64_t i)

@@ -49,12 +49,14 @@ static void merge_row(const merge_job *job, int64_t b, int64_t h, int64_t r, int
       double            lse = merge_lse(job, i, b, h, r), weight;
       if (lse == -(double)INFINITY) continue;
       weight = (lse == largest ? 1 : exp(lse - largest)) / total;
-      for (int64_t c = 0; c < count; ++c) sum[c] += weight * twh__load(from->data, from->dtype, merge_at(from, b, h, r) + done + c);
+      for (int64_t c = 0; c < count; ++c)
+        sum[c] += weight * twh__load(from->data, from->dtype, merge_at(from, b, h, r) + done + c);
     }
     for (int64_t c = 0; c < count; ++c) twh__store((char *)job->out->data + (at + done) * item, job->out->dtype, c, sum[c]);
   }
   if (job->lse) {
-    twh__store(job->lse->data, job->lse->dtype, merge_at(job->lse, b, h, r), total == 0 ? -(double)INFINITY : largest + log(total));
+    twh__store(job->lse->data, job->lse->dtype, merge_at(job->lse, b, h, r),
+               total == 0 ? -(double)INFINITY : largest + log(total));
   }
 }
 
@@ -72,9 +74,9 @@ static twh_status merge_check(const twh_tensor *tensor, const int64_t dims[4], c
   return TWH__FAILED(status) ? twh__fail(error, status, "%s (number %lld)", inner.message, (long long)i) : TWH_OK;
 }
 
-twh_status twh_states_merge(int64_t n, const twh_tensor *const *outs, const twh_tensor *const *lses, int64_t batch, int64_t heads,
-                            int64_t rows, int64_t dim, const twh_tensor *out, const twh_tensor *lse, uint32_t flags,
-                            twh_error *error)
+twh_status twh_states_merge(int64_t n, const twh_tensor *const *outs, const twh_tensor *const *lses, int64_t batch,
+                            int64_t heads, int64_t rows, int64_t dim, const twh_tensor *out, const twh_tensor *lse,
+                            uint32_t flags, twh_error *error)
 {
   const int64_t dims[4] = { batch, heads, rows, dim }, row_dims[4] = { batch, heads, rows, 1 };
   merge_job     job = { n, outs, lses, out, lse, flags };
@@ -83,9 +85,14 @@ twh_status twh_states_merge(int64_t n, const twh_tensor *const *outs, const twh_
   if (n < 0) return twh__fail(error, TWH_E_ARGUMENT, "n is negative");
   if (n > 0 && (!outs || !lses)) return twh__fail(error, TWH_E_ARGUMENT, "%s is NULL", outs ? "lses" : "outs");
   if (batch < 0 || heads < 0 || rows < 0 || dim < 0) {
-    return twh__fail(error, TWH_E_ARGUMENT, "%s is negative", batch < 0 ? "batch" : heads < 0 ? "heads" : rows < 0 ? "rows" : "dim");
+    return twh__fail(error, TWH_E_ARGUMENT, "%s is negative",
+                     batch < 0   ? "batch"
+                     : heads < 0 ? "heads"
+                     : rows < 0  ? "rows"
+                                 : "dim");
   }
-  if (flags & ~(uint32_t)TWH_MERGE_EMPTY_POS_INF) return twh__fail(error, TWH_E_VERSION, "flags has unknown bits: 0x%x", (unsigned)flags);
+  if (flags & ~(uint32_t)TWH_MERGE_EMPTY_POS_INF)
+    return twh__fail(error, TWH_E_VERSION, "flags has unknown bits: 0x%x", (unsigned)flags);
   status = merge_check(out, dims, "out", 0, error);
   if (!TWH__FAILED(status) && lse) status = merge_check(lse, row_dims, "lse", 0, error);
   for (int64_t i = 0; i < n && !TWH__FAILED(status); ++i) {

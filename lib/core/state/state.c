@@ -1,6 +1,6 @@
 /* The arithmetic of partial states.
  *
- *     m = max(m1, m2),  a = a1 e^(m1 - m) + a2 e^(m2 - m),  b likewise
+ *     m = max(m1, m2),  w_i = a_i e^(m_i - m),  a = w1 + w2,  b = (w1 b1 + w2 b2) / a
  *
  * Symmetric in its operands to the last bit, as long as the compiler fuses no multiplication with an addition. */
 #include <math.h>
@@ -29,43 +29,39 @@ void twh__state_merge(const twh__state *into, const twh__state *from, int64_t fi
       w1 = exp(m1 - m2); /* NaN too */
       into->m[r] = m2;
     }
-    into->a[r] = into->a[r] * w1 + from->a[r] * w2;
-    f1 = (float)w1;
-    f2 = (float)w2;
+    w1 *= into->a[r];
+    w2 *= from->a[r];
+    into->a[r] = w1 + w2;
+    f1 = (float)(w1 / into->a[r]);
+    f2 = (float)(w2 / into->a[r]);
     for (int64_t c = 0; c < dim; ++c) b1[c] = b1[c] * f1 + b2[c] * f2;
   }
 }
 
 void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int64_t dim)
 {
-  double *m = &state->m[row], *a = &state->a[row];
+  double *m = &state->m[row], *a = &state->a[row], own;
 
   if (sink == -(double)INFINITY) return;
   if (*a == 0) {
     *m = sink;
     *a = 1;
-  } else if (*m >= sink) {
+    return;
+  }
+  own = *a; /* a key without a value: the output shrinks by its own part of the sum */
+  if (*m >= sink) {
     *a += exp(sink - *m);
   } else {
-    double weight = exp(*m - sink);
-    *a = *a * weight + 1;
+    own *= exp(*m - sink);
+    *a = own + 1;
     *m = sink;
-    for (int64_t c = 0; c < dim; ++c) state->b[row * dim + c] *= (float)weight;
   }
+  for (int64_t c = 0; c < dim; ++c) state->b[row * dim + c] *= (float)(own / *a);
 }
 
-void twh__state_write(const twh__state *state, int64_t row, int64_t dim, char *out, int32_t out_dtype, char *lse, int32_t lse_dtype)
+void twh__state_write(const twh__state *state, int64_t row, int64_t dim, char *out, int32_t out_dtype, char *lse,
+                      int32_t lse_dtype)
 {
-  float *b = state->b + row * dim;
-
-  if (state->a[row] != 0 && state->a[row] != 1) {
-    double factor = 1 / state->a[row];
-    for (int64_t c = 0; c < dim; ++c) b[c] = (float)(b[c] * factor);
-  }
-  twh__convert(out, out_dtype, b, TWH_F32, dim);
-  if (lse) {
-    double value = -(double)INFINITY;
-    if (state->a[row] != 0) value = state->a[row] == 1 ? state->m[row] : state->m[row] + log(state->a[row]);
-    twh__store(lse, lse_dtype, 0, value);
-  }
+  twh__convert(out, out_dtype, state->b + row * dim, TWH_F32, dim);
+  if (lse) twh__store(lse, lse_dtype, 0, state->a[row] == 0 ? -(double)INFINITY : state->m[row] + log(state->a[row]));
 }

@@ -22,7 +22,8 @@ twh_status twh__view_make(twh__view *view, const twh_tensor *tensor, const int64
   if (!tensor) return twh__fail(error, TWH_E_ARGUMENT, "%s is NULL", name);
   status = twh__struct_read(&own, sizeof own, sizeof own, tensor, name, error);
   if (TWH__FAILED(status)) return status;
-  if (twh__dtype_bytes(own.dtype) == 0) return twh__fail(error, TWH_E_ARGUMENT, "%s.dtype is %d, no TWH_ data type", name, (int)own.dtype);
+  if (twh__dtype_bytes(own.dtype) == 0)
+    return twh__fail(error, TWH_E_ARGUMENT, "%s.dtype is %d, no TWH_ data type", name, (int)own.dtype);
   if (!own.data && !empty) return twh__fail(error, TWH_E_ARGUMENT, "%s.data is NULL", name);
   memset(view, 0, sizeof *view);
   view->dtype = own.dtype;
