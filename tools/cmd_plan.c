@@ -1,0 +1,47 @@
+/* twoheads plan: which calls a problem takes, in text or figures. */
+#include <stdlib.h>
+
+#include "commands.h"
+#include "setup.h"
+
+/* The library's own text of the plan, and the estimate, which it does not know. */
+static int cmd_plan_text(const setup *all, complaint *error)
+{
+  twh_error failure;
+  size_t    bytes = 0;
+  char     *text;
+
+  twh_error_init(&failure);
+  if (twh_plan_describe(all->plan, NULL, 0, &bytes, &failure) < 0) return complaint_from(error, &failure, NULL);
+  text = (char *)malloc(bytes + 1);
+  if (!text) return complaint_make(error, EXIT_FAILED, "not enough memory for the text of the plan");
+  if (twh_plan_describe(all->plan, text, bytes, NULL, &failure) < 0) {
+    free(text);
+    return complaint_from(error, &failure, NULL);
+  }
+  fputs(text, stdout);
+  free(text);
+  if (all->spec.cost_us > 0) {
+    printf("estimated time: %.6g s (%lld calls of %g us)\n", setup_estimate(all), (long long)all->info.calls,
+           all->spec.cost_us);
+  }
+  return 0;
+}
+
+int cmd_plan(const options *given, complaint *error)
+{
+  setup all;
+  int   failed = setup_create(given, OPTIONS_PLAN, &all, error);
+
+  if (!failed && given->json) {
+    json_object object;
+    json_open(&object, stdout);
+    setup_json(&object, &all);
+    json_close(&object);
+    putchar('\n');
+  } else if (!failed) {
+    failed = cmd_plan_text(&all, error);
+  }
+  setup_destroy(&all);
+  return failed;
+}

@@ -1,0 +1,160 @@
+/* twoheads run: the attention of arrays, written to a file, with what it took. */
+#ifndef _POSIX_C_SOURCE
+#  define _POSIX_C_SOURCE 200809L
+#endif
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "setup.h"
+#include "verify.h"
+
+typedef struct cmd_run_result {
+  npy_array     out, lse; /* lse without data: not asked for */
+  twh_run_stats stats;
+  verify_errors errors;
+} cmd_run_result;
+
+/* The bar, redrawn only when it grows. `user` points to the number of marks shown. */
+static int32_t cmd_run_progress(void *user, int64_t done, int64_t planned)
+{
+  int *shown = (int *)user;
+  int  marks = planned > 0 && done < planned ? (int)(40.0 * (double)done / (double)planned) : 40;
+
+  if (marks == *shown) return 0;
+  *shown = marks;
+  fprintf(stderr, "\r[%.*s%*s]", marks, "########################################", 40 - marks, "");
+  fflush(stderr);
+  return 0;
+}
+
+/* Outputs in the shape of q, but for the last dimension, and in its dtype. */
+static int cmd_run_allocate(const options *given, const workload *work, cmd_run_result *out, complaint *error)
+{
+  const npy_array *q = &work->q;
+  int64_t          shape[NPY_RANK_MAX];
+  int              failed;
+
+  memcpy(shape, q->shape, sizeof shape);
+  if (given->lse) {
+    failed = npy_allocate("the log-sum-exp", q->dtype == TWH_F64 ? TWH_F64 : TWH_F32, q->rank - 1, shape, &out->lse, error);
+    if (failed) return failed;
+  }
+  shape[q->rank - 1] = work->problem.v_dim;
+  return npy_allocate("the output", q->dtype, q->rank, shape, &out->out, error);
+}
+
+static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *error)
+{
+  const workload    *work = &all->work;
+  const twh_problem *problem = &work->problem;
+  twh_tensor         out, lse;
+  twh_tensors        tensors;
+  twh_run_options    how;
+  twh_error          failure;
+  twh_status         status;
+  int                shown = -1;
+
+  twh_error_init(&failure);
+  twh_tensors_init(&tensors);
+  twh_run_options_init(&how);
+  twh_run_stats_init(&result->stats);
+  twh_tensor_dense(&out, result->out.dtype, result->out.data, problem->q_heads, problem->q_len, problem->v_dim);
+  twh_tensor_dense(&lse, result->lse.dtype, result->lse.data, problem->q_heads, problem->q_len, 1);
+  tensors.q = &work->q_tensor;
+  tensors.k = &work->k_tensor;
+  tensors.v = &work->v_tensor;
+  tensors.out = &out;
+  if (result->lse.data) tensors.lse = &lse;
+  if (work->mask.data) tensors.mask = &work->mask_tensor;
+  if (work->sink_logits.data) tensors.sink_logits = &work->sink_tensor;
+  how.stats = &result->stats;
+  if (isatty(STDERR_FILENO)) {
+    how.progress = cmd_run_progress;
+    how.user = &shown;
+  }
+  status = twh_plan_execute(all->plan, &tensors, &how, &failure);
+  if (shown >= 0) fprintf(stderr, "\r%44s\r", "");
+  return status < 0 ? complaint_from(error, &failure, NULL) : 0;
+}
+
+static void cmd_run_json(const options *given, const setup *all, const cmd_run_result *result)
+{
+  const twh_run_stats *stats = &result->stats;
+  json_object          object;
+
+  json_open(&object, stdout);
+  setup_json(&object, all);
+  json_whole(&object, "batches", stats->batches);
+  json_whole(&object, "repair_calls", stats->repair_calls);
+  json_whole(&object, "repaired_rows", stats->repaired_rows);
+  json_whole(&object, "host_rows", stats->host_rows);
+  json_whole(&object, "encoded_blocks", stats->encoded_blocks);
+  json_real(&object, "wall_s", stats->wall_s);
+  json_real(&object, "oracle_s", stats->oracle_s);
+  if (given->verify) {
+    json_real(&object, "max_abs_error", result->errors.max_abs_error);
+    json_real(&object, "one_call_error", result->errors.one_call_error);
+    if (given->lse) json_real(&object, "max_lse_error", result->errors.max_lse_error);
+  }
+  json_close(&object);
+  putchar('\n');
+}
+
+static void cmd_run_text(const options *given, const setup *all, const cmd_run_result *result)
+{
+  const twh_run_stats *stats = &result->stats;
+
+  printf("calls              %10lld   at least %lld for any plan\n", (long long)all->info.calls,
+         (long long)all->info.lower_bound_calls);
+  printf("repair calls       %10lld   replacing %lld rows\n", (long long)stats->repair_calls, (long long)stats->repaired_rows);
+  printf("rows on the host   %10lld\n", (long long)stats->host_rows);
+  printf("time             %10.4f s   %.4f s of it in the kernel\n", stats->wall_s, stats->oracle_s);
+  if (!given->verify) return;
+  printf("largest error      %10.3g   one call of full length: %.3g\n", result->errors.max_abs_error,
+         result->errors.one_call_error);
+  if (given->lse) printf("largest lse error  %10.3g\n", result->errors.max_lse_error);
+}
+
+/* A NaN that a comparison met is a failure, whatever else went well. */
+static int cmd_run_judge(const options *given, const cmd_run_result *result, complaint *error)
+{
+  if (!given->verify) return 0;
+  if (isnan(result->errors.max_abs_error) || isnan(result->errors.max_lse_error)) {
+    return complaint_make(error, EXIT_FAILED, "--verify: the result, or what it is compared with, holds NaN");
+  }
+  if (isnan(result->errors.one_call_error)) {
+    return complaint_make(error, EXIT_FAILED, "--verify: one call of full length gives NaN");
+  }
+  return 0;
+}
+
+int cmd_run(const options *given, complaint *error)
+{
+  setup          all;
+  cmd_run_result result;
+  int            failed;
+
+  memset(&result, 0, sizeof result);
+  failed = setup_create(given, OPTIONS_RUN, &all, error);
+  if (!failed) failed = npy_write_try(given->out, error);
+  if (!failed && given->lse) failed = npy_write_try(given->lse, error);
+  if (!failed) failed = cmd_run_allocate(given, &all.work, &result, error);
+  if (!failed) failed = cmd_run_execute(&all, &result, error);
+  if (!failed) failed = npy_write(given->out, &result.out, error);
+  if (!failed && given->lse) failed = npy_write(given->lse, &result.lse, error);
+  if (!failed && given->verify) failed = verify_run(&all, &result.out, &result.lse, given->verify_rows, &result.errors, error);
+  if (!failed) {
+    if (given->json)
+      cmd_run_json(given, &all, &result);
+    else
+      cmd_run_text(given, &all, &result);
+    failed = cmd_run_judge(given, &result, error);
+  }
+  npy_free(&result.out);
+  npy_free(&result.lse);
+  setup_destroy(&all);
+  return failed;
+}

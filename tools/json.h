@@ -1,0 +1,21 @@
+/* A JSON object, written a member at a time, on one line. */
+#ifndef TOOLS_JSON_H
+#define TOOLS_JSON_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct json_object {
+  FILE *to;
+  int   members;
+} json_object;
+
+void json_open(json_object *object, FILE *to);
+void json_whole(json_object *object, const char *key, int64_t value);
+/* As few digits as give the same double back; null for what is no finite number. */
+void json_real(json_object *object, const char *key, double value);
+void json_text(json_object *object, const char *key, const char *value);
+/* Ends the object, not the line. */
+void json_close(json_object *object);
+
+#endif

@@ -1,0 +1,218 @@
+/* Parsing the command line by a table: see options.h. */
+#include <stddef.h>
+#include <string.h>
+
+#include "number.h"
+#include "options.h"
+
+enum { OPTIONS_FLAG, OPTIONS_WHOLE, OPTIONS_REAL, OPTIONS_TEXT, OPTIONS_MAYBE };
+
+typedef struct options_row {
+  const char *name;
+  int         commands, kind; /* MAYBE: a flag that may have a whole number behind `=` */
+  size_t      offset, extra;  /* of the field; REAL with `extra`, MAYBE: of the field that says it is given */
+  const char *value, *help;
+} options_row;
+
+#define OPTIONS_FIELD(field) offsetof(options, field)
+#define OPTIONS_BOTH         (OPTIONS_PLAN | OPTIONS_RUN)
+#define OPTIONS_ALL          (OPTIONS_PLAN | OPTIONS_RUN | OPTIONS_CHECK)
+
+static const options_row options_rows[] = {
+  { "--q-len", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(q_len), 0, "N", "queries of a sequence (required)" },
+  { "--kv-len", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(kv_len), 0, "N", "keys of a sequence; default: --q-len" },
+  { "--batch", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(batch), 0, "B", "sequences; default: 1" },
+  { "--q-heads", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(q_heads), 0, "H", "query heads; default: 1" },
+  { "--kv-heads", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(kv_heads), 0, "H", "key/value heads; default: --q-heads" },
+  { "--dim", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(dim), 0, "D", "head dimension of queries and keys; default: 64" },
+  { "--v-dim", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(v_dim), 0, "D", "head dimension of values; default: --dim" },
+  { "--q", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(q), 0, "FILE", "queries, .npy: [N,d], [H,N,d] or [B,H,N,d] (required)" },
+  { "--k", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(k), 0, "FILE", "keys (required)" },
+  { "--v", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(v), 0, "FILE", "values (required)" },
+  { "-o", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(out), 0, "FILE",
+    "where the result goes, in the type of the queries (required)" },
+  { "--lse", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(lse), 0, "FILE",
+    "where the log-sum-exp goes: f4, or f8 where the queries are f8" },
+  { "--bf16", OPTIONS_RUN, OPTIONS_FLAG, OPTIONS_FIELD(bf16), 0, NULL, "arrays of u2 hold bfloat16" },
+  { "--causal", OPTIONS_BOTH, OPTIONS_FLAG, OPTIONS_FIELD(causal), 0, NULL, "a query sees the keys up to its own position" },
+  { "--left", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(left), 0, "L",
+    "keys it sees before its position; -1 = all (default)" },
+  { "--right", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(right), 0, "R",
+    "keys it sees after its position; -1 = all (default)" },
+  { "--sink-tokens", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(sink_tokens), 0, "S",
+    "the first S keys are seen despite --left, --right" },
+  { "--q-offset", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(q_offset), 0, "P", "position of the first query; default: 0" },
+  { "--scale", OPTIONS_BOTH, OPTIONS_REAL, OPTIONS_FIELD(scale), OPTIONS_FIELD(has_scale), "X",
+    "default: 1 / sqrt(head dimension)" },
+  { "--softcap", OPTIONS_BOTH, OPTIONS_REAL, OPTIONS_FIELD(softcap), 0, "C",
+    "scores x are capped to C tanh(x / C); default: 0, not" },
+  { "--sink-logits", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(sink_logits), 0, "FILE",
+    ".npy [Hq]: a logit of each head that has no value" },
+  { "--mask", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(mask), 0, "FILE",
+    ".npy, broadcast to [B,Hq,N,keys]: bool (true = seen), or numbers added to the scores" },
+  { "--oracle", OPTIONS_ALL, OPTIONS_TEXT, OPTIONS_FIELD(oracle), 0, "NAME[,...]", "the kernel, see below (required)" },
+  { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
+    "compare with float64, and with one call of full length; ROWS rows of each head only" },
+  { "--threads", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(threads), 0, "T", "threads to work with; default: 1" },
+  { "--json", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(json), 0, NULL, "print JSON" },
+  { "--help", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(help), 0, NULL, "print this" },
+};
+
+enum { OPTIONS_ROWS = sizeof options_rows / sizeof options_rows[0], OPTIONS_THREADS_MAX = 1024 };
+
+typedef struct options_command_row {
+  int         command;
+  const char *name, *usage, *what;
+} options_command_row;
+
+static const options_command_row options_commands[] = {
+  { OPTIONS_PLAN, "plan", "PROBLEM ORACLE [--json]",
+    "say which calls of a kernel a problem takes, without computing anything" },
+  { OPTIONS_RUN, "run", "PROBLEM ORACLE --q Q.npy --k K.npy --v V.npy -o OUT.npy [...]", "compute the attention of arrays" },
+  { OPTIONS_CHECK, "check", "ORACLE [--json]", "run a kernel against its own description" },
+};
+
+enum { OPTIONS_COMMANDS = sizeof options_commands / sizeof options_commands[0] };
+
+static const char options_oracle_help[] =
+  "\n"
+  "ORACLE is --oracle NAME[,key=value|flag...]\n"
+  "  blis                attention tiles on BLIS, f32\n"
+  "  reference           scalar float64 inside, rounding to its dtype; slow and exact\n"
+  "  plugin:FILE.so      a kernel in a shared object; what follows the name is handed to it\n"
+  "  len=M               its length: q_len and k_len; default 256\n"
+  "  q_len=M, k_len=M    queries and keys of one slot; default: len\n"
+  "  slots=S             attentions in one call; default 1\n"
+  "  qk=D, v=D           dimensions; default: the problem's (64 without a problem); more than it needs are spare\n"
+  "  dtype=T             f32 (default), f16, bf16\n"
+  "  scale=X, softcap=C  what it does to scores; default: the problem's scale, no cap\n"
+  "  cost_us=T           microseconds of one call, for an estimate\n"
+  "  nomask, causal, mask   the masks it has: none, its own causal one, a mask operand; default: all three\n"
+  "  lse, lse2           it returns the log-sum-exp, base e or base 2; default: it does not\n";
+
+int options_command(const char *name)
+{
+  for (int i = 0; i < OPTIONS_COMMANDS; ++i) {
+    if (!strcmp(options_commands[i].name, name)) return options_commands[i].command;
+  }
+  return 0;
+}
+
+static const options_command_row *options_row_of(int command)
+{
+  const options_command_row *row = options_commands;
+
+  while (row->command != command) ++row;
+  return row;
+}
+
+const char *options_command_name(int command)
+{
+  return options_row_of(command)->name;
+}
+
+void options_help(FILE *to, int command)
+{
+  const options_command_row *own = options_row_of(command);
+
+  fprintf(to, "usage: twoheads %s %s\n%s\n\n", own->name, own->usage, own->what);
+  for (int i = 0; i < OPTIONS_ROWS; ++i) {
+    const options_row *row = &options_rows[i];
+    char               left[40];
+    if (!(row->commands & command)) continue;
+    snprintf(left, sizeof left, "%s%s%s", row->name, row->value && row->kind != OPTIONS_MAYBE ? " " : "",
+             row->value ? row->value : "");
+    fprintf(to, "  %-22s %s\n", left, row->help);
+  }
+  fputs(options_oracle_help, to);
+}
+
+/* The row whose name is the first `length` characters of `text`. */
+static const options_row *options_find(const char *text, size_t length)
+{
+  for (int i = 0; i < OPTIONS_ROWS; ++i) {
+    if (strlen(options_rows[i].name) == length && !memcmp(options_rows[i].name, text, length)) return &options_rows[i];
+  }
+  return NULL;
+}
+
+/* Store the value of one option; `value` is NULL where none was given. */
+static int options_store(options *out, const options_row *row, const char *value, complaint *error)
+{
+  char       *field = (char *)out + row->offset;
+  const char *wrong = NULL;
+
+  if (row->kind == OPTIONS_FLAG) *(int *)(void *)field = 1;
+  if (row->kind == OPTIONS_TEXT) *(const char **)(void *)field = value;
+  if (row->kind == OPTIONS_REAL) wrong = number_real(value, (double *)(void *)field);
+  if (row->kind == OPTIONS_WHOLE || (row->kind == OPTIONS_MAYBE && value)) {
+    wrong = number_whole(value, (int64_t *)(void *)field);
+  }
+  if (row->extra) *(int *)(void *)((char *)out + row->extra) = 1;
+  return wrong ? complaint_make(error, EXIT_USAGE, "%s: '%s' %s", row->name, value, wrong) : 0;
+}
+
+/* What is missing, or of no use. */
+static int options_complete(const options *out, int command, complaint *error)
+{
+  const char *missing = NULL;
+
+  if (!out->oracle) missing = "--oracle";
+  if (command == OPTIONS_PLAN && out->q_len == OPTIONS_ABSENT) missing = "--q-len";
+  if (command == OPTIONS_RUN) missing = !out->q ? "--q" : !out->k ? "--k" : !out->v ? "--v" : !out->out ? "-o" : missing;
+  if (missing) {
+    const char *name = options_command_name(command);
+    return complaint_make(error, EXIT_USAGE, "%s needs %s (twoheads %s --help)", name, missing, name);
+  }
+  if (out->threads < 1 || out->threads > OPTIONS_THREADS_MAX) {
+    return complaint_make(error, EXIT_USAGE, "--threads: %lld is not in 1..%d", (long long)out->threads,
+                          (int)OPTIONS_THREADS_MAX);
+  }
+  if (out->verify_rows != OPTIONS_ABSENT && out->verify_rows < 1) {
+    return complaint_make(error, EXIT_USAGE, "--verify: %lld rows are none to compare", (long long)out->verify_rows);
+  }
+  if (out->lse && !strcmp(out->lse, out->out)) return complaint_make(error, EXIT_USAGE, "-o and --lse are the same file");
+  return 0;
+}
+
+static void options_default(options *out)
+{
+  memset(out, 0, sizeof *out);
+  out->left = out->right = -1;
+  out->batch = out->q_heads = out->kv_heads = out->q_len = out->kv_len = out->dim = out->v_dim = OPTIONS_ABSENT;
+  out->verify_rows = OPTIONS_ABSENT;
+  out->threads = 1;
+}
+
+int options_parse(int argc, char **argv, int command, options *out, complaint *error)
+{
+  const char *name = options_command_name(command);
+  uint64_t    given = 0;
+
+  options_default(out);
+  for (int i = 0; i < argc; ++i) {
+    const char        *equals = strchr(argv[i], '='), *value = NULL;
+    size_t             length = equals ? (size_t)(equals - argv[i]) : strlen(argv[i]);
+    const options_row *row = options_find(argv[i], length);
+    int                failed;
+
+    if (!strcmp(argv[i], "-h")) row = options_find("--help", 6);
+    if (argv[i][0] != '-') return complaint_make(error, EXIT_USAGE, "'%s' is no option (twoheads %s --help)", argv[i], name);
+    if (!row) return complaint_make(error, EXIT_USAGE, "'%s' is not known (twoheads %s --help)", argv[i], name);
+    if (!(row->commands & command)) {
+      return complaint_make(error, EXIT_USAGE, "%s is no option of %s (twoheads %s --help)", row->name, name, name);
+    }
+    if (given >> (row - options_rows) & 1) return complaint_make(error, EXIT_USAGE, "%s is given twice", row->name);
+    given |= (uint64_t)1 << (row - options_rows);
+    if (equals) value = equals + 1;
+    if (row->kind == OPTIONS_FLAG && equals) return complaint_make(error, EXIT_USAGE, "%s takes no value", row->name);
+    if (row->kind != OPTIONS_FLAG && row->kind != OPTIONS_MAYBE && !equals) {
+      if (i + 1 == argc) return complaint_make(error, EXIT_USAGE, "%s needs a value: %s", row->name, row->value);
+      value = argv[++i];
+    }
+    failed = options_store(out, row, value, error);
+    if (failed) return failed;
+    if (out->help) return 0;
+  }
+  return options_complete(out, command, error);
+}

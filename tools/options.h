@@ -1,0 +1,34 @@
+/* The command line: one table of options for all subcommands, which is what is parsed and what --help prints. */
+#ifndef TOOLS_OPTIONS_H
+#define TOOLS_OPTIONS_H
+
+#include <stdio.h>
+
+#include "complaint.h"
+
+/* Subcommands, as a set where an option belongs to several. */
+enum { OPTIONS_PLAN = 1, OPTIONS_RUN = 2, OPTIONS_CHECK = 4 };
+
+/* A whole number that was not given. */
+#define OPTIONS_ABSENT INT64_MIN
+
+typedef struct options {
+  int         causal, bf16, json, help, verify, has_scale;
+  int64_t     left, right, sink_tokens, q_offset; /* left, right: -1 = open */
+  int64_t     batch, q_heads, kv_heads, q_len, kv_len, dim, v_dim;
+  double      scale, softcap;
+  const char *sink_logits, *mask, *q, *k, *v, *out, *lse, *oracle; /* as given; NULL = not given */
+  int64_t     verify_rows, threads;                                /* rows: OPTIONS_ABSENT = all */
+} options;
+
+/* Parse what follows the subcommand's name. Everything that can be known to be wrong without the files is found here. */
+int options_parse(int argc, char **argv, int command, options *out, complaint *error);
+
+/* The subcommand of that name, or 0. And back. */
+int         options_command(const char *name);
+const char *options_command_name(int command);
+
+/* The help of a subcommand. */
+void options_help(FILE *to, int command);
+
+#endif

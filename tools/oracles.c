@@ -1,0 +1,114 @@
+/* Making the kernel that --oracle names: see oracles.h. */
+#ifndef _POSIX_C_SOURCE
+#  define _POSIX_C_SOURCE 200809L
+#endif
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "oracles.h"
+#include "reference/reference.h"
+#ifdef TWH_WITH_BLIS
+#  include "twoheads_blis.h"
+#endif
+
+static int64_t oracles_or(int64_t given, int64_t otherwise)
+{
+  return given == OPTIONS_ABSENT ? otherwise : given;
+}
+
+/* What --oracle says, with defaults filled in. */
+static void oracles_describe(const oracle_spec *spec, const oracles_default *from, twh_oracle_desc *desc)
+{
+  int64_t len = oracles_or(spec->len, 256);
+  double  scale = from->scale;
+
+  twh_oracle_desc_init(desc);
+  desc->slots = oracles_or(spec->slots, 1);
+  desc->q_len = oracles_or(spec->q_len, len);
+  desc->k_len = oracles_or(spec->k_len, len);
+  desc->qk_dim = oracles_or(spec->qk, from->qk_dim);
+  desc->v_dim = oracles_or(spec->v, from->v_dim);
+  desc->dtype = spec->dtype;
+  desc->mask_modes = spec->mask_modes;
+  desc->flags = spec->flags;
+  if (scale == 0.0) scale = 1.0; /* a kernel cannot ignore its scores; the library zeroes the queries */
+  desc->scale = spec->has_scale ? spec->scale : scale;
+  desc->softcap = spec->softcap;
+  desc->cost_per_call = spec->cost_us * 1e-6;
+  desc->max_concurrent_batches = from->concurrent;
+}
+
+static twh_status oracles_blis(const twh_context *context, const twh_oracle_desc *desc, twh_oracle **out, twh_error *failure)
+{
+#ifdef TWH_WITH_BLIS
+  /* BLIS reads this in its first call; a value that the user has set is kept. */
+  const char *arch = twh_blis_recommended_arch();
+  if (arch) setenv("BLIS_ARCH_TYPE", arch, 0);
+  return twh_blis_oracle_create(context, desc, NULL, out, failure);
+#else
+  (void)context;
+  (void)desc;
+  *out = NULL;
+  failure->status = TWH_E_UNSUPPORTED;
+  strcpy(failure->message, "this command was built without BLIS");
+  return TWH_E_UNSUPPORTED;
+#endif
+}
+
+static twh_status oracles_register(const oracle_spec *spec, const twh_context *context, const twh_oracle_desc *desc,
+                                   twh_oracle **out, twh_error *failure)
+{
+  if (spec->kind == ORACLE_SPEC_BLIS) return oracles_blis(context, desc, out, failure);
+  return twh_reference_oracle_create(context, desc, NULL, out, failure);
+}
+
+int oracles_create(const oracle_spec *spec, const oracles_default *from, const twh_context *context, twh_oracle **out,
+                   complaint *error)
+{
+  twh_oracle_desc desc;
+  twh_error       failure;
+  twh_status      status;
+
+  *out = NULL;
+  twh_error_init(&failure);
+  if (spec->kind == ORACLE_SPEC_PLUGIN) {
+    status = twh_oracle_load(context, spec->path, spec->options, out, &failure);
+  } else {
+    oracles_default own = *from;
+    if (!(own.scale == own.scale)) own.scale = 1.0 / sqrt((double)oracles_or(spec->qk, own.qk_dim));
+    oracles_describe(spec, &own, &desc);
+    status = oracles_register(spec, context, &desc, out, &failure);
+  }
+  return status < 0 ? complaint_from(error, &failure, "--oracle") : 0;
+}
+
+int oracles_create_long(const oracle_spec *spec, const twh_oracle *like, int64_t q_len, int64_t k_len, int64_t qk_dim,
+                        int64_t v_dim, const twh_context *context, twh_oracle **out, complaint *error)
+{
+  twh_oracle_desc desc, own;
+  twh_error       failure;
+
+  *out = NULL;
+  twh_error_init(&failure);
+  twh_oracle_desc_init(&desc);
+  twh_oracle_desc_init(&own);
+  if (twh_oracle_get_desc(like, &own, &failure) < 0) return complaint_from(error, &failure, "one call of full length");
+  desc.flags = TWH_ORACLE_LSE | (own.flags & TWH_ORACLE_F16_SCORES);
+  desc.slots = 1;
+  desc.q_len = q_len > 0 ? q_len : 1;
+  desc.k_len = k_len > 0 ? k_len : 1;
+  desc.qk_dim = qk_dim;
+  desc.v_dim = v_dim;
+  desc.dtype = own.dtype;
+  desc.out_dtype = own.out_dtype;
+  desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL | TWH_MASK_TENSOR;
+  desc.scale = own.scale != 0.0 ? own.scale : 1.0;
+  desc.softcap = own.softcap;
+  desc.max_concurrent_batches = own.max_concurrent_batches;
+  if (oracles_register(spec, context, &desc, out, &failure) < 0) {
+    return complaint_from(error, &failure, "one call of full length");
+  }
+  return 0;
+}

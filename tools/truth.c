@@ -1,0 +1,220 @@
+/* Attention by its definition: see truth.h.
+ *
+ * A plain loop over rows in float64, written from the equations in twoheads.h and sharing nothing with the library, so that
+ * the two can be compared. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "truth.h"
+#include "number.h"
+#include "rounding.h"
+
+enum { TRUTH_ROWS_PER_TASK = 16 };
+
+/* An array of doubles, (a, b, c, d); NULL when memory cannot be had. */
+static double *truth_doubles(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+  int64_t factors[5];
+  size_t  bytes;
+
+  factors[0] = a;
+  factors[1] = b;
+  factors[2] = c;
+  factors[3] = d;
+  factors[4] = (int64_t)sizeof(double);
+  return number_product(factors, 5, &bytes) ? (double *)malloc(bytes + 1) : NULL;
+}
+
+/* Rounded copies of whole arrays. */
+static void truth_round(double *to, const npy_array *from, int32_t dtype)
+{
+  for (size_t i = 0; i < from->count; ++i) to[i] = rounding_round(rounding_load(from->data, from->dtype, (int64_t)i), dtype);
+}
+
+static void truth_gather_queries(truth_sample *sample, int32_t dtype)
+{
+  const twh_problem *problem = &sample->work->problem;
+  const npy_array   *q = &sample->work->q;
+  int64_t            dim = problem->qk_dim;
+  double            *to = sample->q;
+
+  for (int64_t head = 0; head < problem->batch * problem->q_heads; ++head) {
+    for (int64_t r = 0; r < sample->rows; ++r) {
+      int64_t from = (head * problem->q_len + sample->row[r]) * dim;
+      for (int64_t c = 0; c < dim; ++c) *to++ = rounding_round(rounding_load(q->data, q->dtype, from + c), dtype);
+    }
+  }
+}
+
+int truth_create(const workload *work, int32_t dtype, int32_t mask_dtype, int64_t rows, truth_sample *out, complaint *error)
+{
+  const twh_problem *problem = &work->problem;
+  int64_t            batch = problem->batch, heads = problem->q_heads, kv_heads = problem->kv_heads;
+
+  memset(out, 0, sizeof *out);
+  if (rows > problem->q_len) rows = problem->q_len;
+  out->work = work;
+  out->mask_dtype = mask_dtype;
+  out->rows = rows;
+  out->row = (int64_t *)(void *)truth_doubles(rows, 1, 1, 1);
+  out->q = truth_doubles(batch, heads, rows, problem->qk_dim);
+  out->k = truth_doubles(batch, kv_heads, problem->k_len, problem->qk_dim);
+  out->v = truth_doubles(batch, kv_heads, problem->k_len, problem->v_dim);
+  out->out = truth_doubles(batch, heads, rows, problem->v_dim);
+  out->lse = truth_doubles(batch, heads, rows, 1);
+  if (!out->row || !out->q || !out->k || !out->v || !out->out || !out->lse) {
+    return complaint_make(error, EXIT_FAILED, "not enough memory for --verify; give fewer rows (--verify=ROWS)");
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    double last = (double)(problem->q_len - 1);
+    out->row[r] = rows == 1 ? problem->q_len - 1 : (int64_t)floor((double)r * last / (double)(rows - 1));
+  }
+  truth_gather_queries(out, dtype);
+  truth_round(out->k, &work->k, dtype);
+  truth_round(out->v, &work->v, dtype);
+  return 0;
+}
+
+void truth_finish(truth_sample *sample)
+{
+  free(sample->row);
+  free(sample->q);
+  free(sample->k);
+  free(sample->v);
+  free(sample->out);
+  free(sample->lse);
+  memset(sample, 0, sizeof *sample);
+}
+
+/* Does the query at absolute position p see key j? */
+static int truth_sees(const twh_pattern *pattern, int64_t p, int64_t j)
+{
+  if ((pattern->flags & TWH_CAUSAL) && j > p) return 0;
+  if (j < pattern->sink_tokens) return 1;
+  if ((pattern->flags & TWH_LEFT) && j < p - pattern->left) return 0;
+  return !(pattern->flags & TWH_RIGHT) || j <= p + pattern->right;
+}
+
+double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, int64_t key)
+{
+  const workload   *work = sample->work;
+  const twh_tensor *mask = &work->mask_tensor;
+  int64_t           at;
+  double            value;
+
+  if (!truth_sees(&work->pattern, row + work->problem.q_offset, key)) return -(double)INFINITY;
+  if (!mask->data) return 0.0;
+  at = batch * mask->batch_stride + head * mask->head_stride + row * mask->row_stride + key;
+  value = rounding_load(mask->data, mask->dtype, at);
+  if (mask->dtype == TWH_BOOL) return value != 0.0 ? 0.0 : -(double)INFINITY;
+  return rounding_round(value, sample->mask_dtype);
+}
+
+/* One row: logits of all keys into `logits`, then the sums. `row` counts in the sample. */
+static void truth_row(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, double *logits)
+{
+  const twh_problem *problem = &sample->work->problem;
+  const npy_array   *sinks = &sample->work->sink_logits;
+  int64_t            dk = problem->qk_dim, dv = problem->v_dim, keys = problem->k_len;
+  int64_t            kv_head = batch * problem->kv_heads + head / (problem->q_heads / problem->kv_heads);
+  int64_t            at = (batch * problem->q_heads + head) * sample->rows + row;
+  const double      *q = sample->q + at * dk, *k = sample->k + kv_head * keys * dk, *v = sample->v + kv_head * keys * dv;
+  double            *out = sample->out + at * dv;
+  double             scale = workload_scale(sample->work), cap = problem->softcap, most = -(double)INFINITY, sum = 0.0;
+
+  if (sinks->data) most = rounding_load(sinks->data, sinks->dtype, head);
+  for (int64_t j = 0; j < keys; ++j) {
+    double bias = truth_bias(sample, batch, head, sample->row[row], j), dot = 0.0;
+    logits[j] = bias;
+    if (bias == -(double)INFINITY) continue;
+    for (int64_t c = 0; c < dk; ++c) dot += q[c] * k[j * dk + c];
+    dot *= scale;
+    if (cap > 0.0) dot = cap * tanh(dot / cap);
+    logits[j] = dot + bias;
+    if (!(logits[j] <= most)) most = logits[j];
+  }
+  memset(out, 0, (size_t)dv * sizeof *out);
+  sample->lse[at] = -(double)INFINITY;
+  if (most == -(double)INFINITY) return;
+  if (sinks->data) sum = exp(rounding_load(sinks->data, sinks->dtype, head) - most);
+  for (int64_t j = 0; j < keys; ++j) {
+    double weight;
+    if (logits[j] == -(double)INFINITY) continue; /* also keeps 0 * NaN of a hidden value out */
+    weight = exp(logits[j] - most);
+    sum += weight;
+    for (int64_t c = 0; c < dv; ++c) out[c] += weight * v[j * dv + c];
+  }
+  for (int64_t c = 0; c < dv; ++c) out[c] /= sum;
+  sample->lse[at] = most + log(sum);
+}
+
+/* A task: a block of rows of one head. */
+typedef struct truth_work {
+  const truth_sample *sample;
+  int64_t              blocks; /* of each head */
+  int                  failed; /* some task had no memory; written atomically */
+} truth_work;
+
+static void truth_task(void *arg, int64_t i)
+{
+  truth_work         *work = (truth_work *)arg;
+  const truth_sample *sample = work->sample;
+  const twh_problem   *problem = &sample->work->problem;
+  int64_t              head = i / work->blocks, first = i % work->blocks * TRUTH_ROWS_PER_TASK;
+  double              *logits = truth_doubles(problem->k_len, 1, 1, 1);
+
+  if (!logits) {
+    __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  for (int64_t r = first; r < sample->rows && r < first + TRUTH_ROWS_PER_TASK; ++r) {
+    truth_row(sample, head / problem->q_heads, head % problem->q_heads, r, logits);
+  }
+  free(logits);
+}
+
+int truth_compute(truth_sample *sample, pool *workers, complaint *error)
+{
+  truth_work work;
+
+  work.sample = sample;
+  work.blocks = (sample->rows + TRUTH_ROWS_PER_TASK - 1) / TRUTH_ROWS_PER_TASK;
+  work.failed = 0;
+  pool_parallel_for(workers, sample->work->problem.batch * sample->work->problem.q_heads * work.blocks, truth_task, &work);
+  return work.failed ? complaint_make(error, EXIT_FAILED, "not enough memory for --verify") : 0;
+}
+
+/* The larger of an error so far and |a - b|; NaN once there is one. Equal infinities differ by nothing. */
+static double truth_worse(double so_far, double a, double b)
+{
+  double difference = a == b ? 0.0 : fabs(a - b);
+  return isnan(so_far) || difference <= so_far ? so_far : difference;
+}
+
+/* Compare rows of `dim` elements. */
+static double truth_error(const truth_sample *sample, const double *right, const npy_array *array, int64_t dim, int all)
+{
+  const twh_problem *problem = &sample->work->problem;
+  double             error = 0.0;
+
+  for (int64_t head = 0; head < problem->batch * problem->q_heads; ++head) {
+    for (int64_t r = 0; r < sample->rows; ++r) {
+      int64_t from = (all ? head * problem->q_len + sample->row[r] : head * sample->rows + r) * dim;
+      for (int64_t c = 0; c < dim; ++c) {
+        error = truth_worse(error, rounding_load(array->data, array->dtype, from + c), *right++);
+      }
+    }
+  }
+  return error;
+}
+
+double truth_out_error(const truth_sample *sample, const npy_array *out, int all)
+{
+  return truth_error(sample, sample->out, out, sample->work->problem.v_dim, all);
+}
+
+double truth_lse_error(const truth_sample *sample, const npy_array *lse, int all)
+{
+  return truth_error(sample, sample->lse, lse, 1, all);
+}

@@ -1,0 +1,35 @@
+/* The definition of attention, evaluated directly in float64 for some rows: what --verify compares with. */
+#ifndef TOOLS_TRUTH_H
+#define TOOLS_TRUTH_H
+
+#include "complaint.h"
+#include "pool.h"
+#include "workload.h"
+
+/* Some query rows of a problem and all its keys and values, rounded to what a kernel sees. */
+typedef struct truth_sample {
+  const workload *work;
+  int32_t         mask_dtype; /* what a float mask is rounded to */
+  int64_t         rows;       /* of each head; row r of the sample is row[r] of the problem */
+  int64_t        *row;
+  double         *q, *k, *v; /* (B, Hq, rows, qk_dim), (B, Hkv, keys, qk_dim), (B, Hkv, keys, v_dim) */
+  double         *out, *lse; /* (B, Hq, rows, v_dim), (B, Hq, rows): by truth_compute */
+} truth_sample;
+
+/* Take `rows` evenly spaced rows of each head, the first and the last among them; all of them where `rows` is more. The caller
+ * calls truth_finish, also after a failure. */
+int  truth_create(const workload *work, int32_t dtype, int32_t mask_dtype, int64_t rows, truth_sample *out, complaint *error);
+void truth_finish(truth_sample *sample);
+
+/* Fill out and lse by the equation in twoheads.h. */
+int truth_compute(truth_sample *sample, pool *workers, complaint *error);
+
+/* What is added to the score of row `row` of the problem and key `key`: -inf where the pair does not count. */
+double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, int64_t key);
+
+/* The largest absolute difference from out and lse, NaN where anything compared is; `all`: the array has all rows of the
+ * problem, not those of the sample only. */
+double truth_out_error(const truth_sample *sample, const npy_array *out, int all);
+double truth_lse_error(const truth_sample *sample, const npy_array *lse, int all);
+
+#endif
