@@ -1,0 +1,248 @@
+# twoheads
+#
+#   make demo      install what is missing, build, and run the demo on real input
+#   make check     install what is missing, build with warnings as errors, and run every test and check
+#   make           the libraries (static and shared) and the command, in build/
+#   make install   PREFIX=/usr/local LIBDIR=$(PREFIX)/lib DESTDIR=
+#   make bench     build and run the benchmarks
+#   make asan | tsan      build with sanitizers in a folder of their own, and run the unit tests and the command's tests
+#   make deps | format-check | clean
+#
+# CC, AR, CFLAGS, CPPFLAGS and LDFLAGS are the caller's; BUILD=dir builds elsewhere; WERROR=1 makes warnings errors;
+# BLIS=no leaves libtwoheads-blis out, which happens by itself where BLIS is not installed. V=1 shows the command lines.
+
+include lib/sources.mk
+
+VERSION := $(shell sed -n -E 's/^.define TWH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$$/\2/p' include/twoheads.h | paste -sd. -)
+MAJOR   := $(firstword $(subst ., ,$(VERSION)))
+
+BUILD      ?= build
+PREFIX     ?= /usr/local
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+BINDIR     ?= $(PREFIX)/bin
+JOBS       ?= $(shell nproc 2>/dev/null || echo 1)
+BENCH_ARGS ?=
+
+CFLAGS   ?= -O3 -g
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(if $(WERROR),-Werror)
+# Contraction to fused multiply-add is off: results are the same bits whatever the compiler fuses.
+LANGUAGE := -std=c11 -ffp-contract=off -fvisibility=hidden -fPIC -pthread
+INCLUDES := -D_POSIX_C_SOURCE=200809L -Iinclude -Ilib
+COMPILE   = $(CC) $(LANGUAGE) $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
+LINK      = $(CC) -pthread $(CFLAGS) $(LDFLAGS)
+CORE_LIBS := -lm -lpthread -ldl
+Q := $(if $(V),,@)
+
+# ---- BLIS: by pkg-config, or where Debian puts it (blis.h on the compiler's path, no blis.pc) ----------------------------
+
+PKG_CONFIG ?= pkg-config
+BLIS ?= auto
+ifneq ($(BLIS),no)
+  ifeq ($(shell $(PKG_CONFIG) --exists blis 2>/dev/null && echo yes),yes)
+    BLIS_CFLAGS := $(shell $(PKG_CONFIG) --cflags blis)
+    BLIS_LIBS   := $(shell $(PKG_CONFIG) --libs blis)
+    BLIS_PC     := blis
+  else
+    BLIS_CFLAGS := $(addprefix -isystem ,$(firstword $(wildcard /usr/local/include/blis /usr/include/blis)))
+    BLIS_LIBS   := -lblis
+    BLIS_PC_LIBS := -lblis
+  endif
+  HAVE_BLIS := $(shell $(CC) -std=c11 $(INCLUDES) $(BLIS_CFLAGS) -include blis.h -x c -E /dev/null >/dev/null 2>&1 && echo yes)
+  ifeq ($(BLIS)$(HAVE_BLIS),yes)
+    $(error BLIS=yes, but the compiler does not find blis.h)
+  endif
+endif
+
+# ---- what there is -------------------------------------------------------------------------------------------------------
+
+# $(call objects,FOLDER,SOURCES): every source is compiled once for the archives and programs, once for the shared objects.
+objects = $(patsubst %.c,$(BUILD)/$(1)/%.o,$(2))
+CORE_STATIC := $(call objects,static,$(CORE_SOURCES))
+CORE_SHARED := $(call objects,shared,$(CORE_SOURCES))
+BLIS_STATIC := $(call objects,static,$(BLIS_SOURCES))
+BLIS_SHARED := $(call objects,shared,$(BLIS_SOURCES))
+REFERENCE_O := $(call objects,static,$(REFERENCE_SOURCES))
+TOOL_O      := $(call objects,static,$(TOOL_SOURCES))
+MAIN_O      := $(call objects,static,$(TOOL_MAIN))
+TEST_O      := $(call objects,static,$(TEST_SOURCES))
+EXAMPLE_O   := $(call objects,static,$(EXAMPLE_SOURCES))
+BENCH_O     := $(call objects,static,$(BENCH_SOURCES))
+
+CORE_A      := $(BUILD)/libtwoheads.a
+CORE_SO     := $(BUILD)/libtwoheads.so.$(VERSION)
+REFERENCE_A := $(BUILD)/libtwoheads-reference.a
+TOOL_A      := $(BUILD)/libtwoheads-tools.a
+LIBRARIES   := $(CORE_A) $(CORE_SO)
+HEADERS     := include/twoheads.h
+PC_FILES    := $(BUILD)/twoheads.pc
+TESTS       := $(UNIT_TESTS)
+ifeq ($(HAVE_BLIS),yes)
+  BLIS_A    := $(BUILD)/libtwoheads-blis.a
+  BLIS_SO   := $(BUILD)/libtwoheads-blis.so.$(VERSION)
+  LIBRARIES += $(BLIS_A) $(BLIS_SO)
+  HEADERS   += include/twoheads_blis.h
+  PC_FILES  += $(BUILD)/twoheads-blis.pc
+  TESTS     += $(BLIS_UNIT_TESTS)
+  EXAMPLE_PROGS := $(addprefix $(BUILD)/,$(BLIS_EXAMPLES))
+  RUN_DEMO  := "$(BUILD)/demo tests/data/minilm"
+  TOOL_DEFINES := -DTWH_WITH_BLIS
+  ALL_LIBS  := $(BLIS_LIBS) $(CORE_LIBS)
+else
+  ALL_LIBS  := $(CORE_LIBS)
+endif
+COMMAND     := $(BUILD)/twoheads
+ARCHIVES    := $(TOOL_A) $(REFERENCE_A) $(BLIS_A) $(CORE_A)
+TEST_PROGS  := $(addprefix $(BUILD)/tests/,$(TESTS))
+EXAMPLE_PROGS += $(addprefix $(BUILD)/,$(EXAMPLES))
+BENCH_PROGS := $(addprefix $(BUILD)/,$(BENCHES))
+OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) $(REFERENCE_O) $(TOOL_O) $(MAIN_O) \
+               $(TEST_O) $(EXAMPLE_O) $(BENCH_O) \
+               $(addprefix $(BUILD)/static/tests/unit/,$(addsuffix .o,$(UNIT_TESTS) $(BLIS_UNIT_TESTS))) \
+               $(addprefix $(BUILD)/static/docs/examples/,$(addsuffix .o,$(EXAMPLES) $(BLIS_EXAMPLES))) \
+               $(addprefix $(BUILD)/static/tests/bench/,$(addsuffix .o,$(BENCHES)))
+
+.PHONY: all demo check bench tests examples benches test install clean asan tsan format-check deps run-demo run-check run-bench FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+all: $(LIBRARIES) $(COMMAND) $(PC_FILES)
+
+# ---- compile: an object is made again when a header it read, its source or the command line changes ----------------------
+
+$(BUILD)/static/lib/blis/%.o $(BUILD)/shared/lib/blis/%.o: DEFINES = $(BLIS_CFLAGS)
+$(BUILD)/static/tools/%.o $(BUILD)/static/docs/%.o $(BUILD)/static/tests/%.o: DEFINES = -I. $(TOOL_DEFINES)
+
+$(BUILD)/static/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo '  compile $@'
+	$(Q)$(COMPILE) $(WARNINGS) $(DEFINES) -MMD -MP -c $< -o $@
+
+$(BUILD)/shared/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo '  compile $@'
+	$(Q)$(COMPILE) $(WARNINGS) $(DEFINES) -DTWH_BUILD_SHARED -MMD -MP -c $< -o $@
+
+$(BUILD)/flags: FORCE
+	@mkdir -p $(@D)
+	@echo '$(COMPILE) $(LDFLAGS) $(TOOL_DEFINES)' | cmp -s - $@ || echo '$(COMPILE) $(LDFLAGS) $(TOOL_DEFINES)' > $@
+
+-include $(OBJECTS:.o=.d)
+
+# ---- link ----------------------------------------------------------------------------------------------------------------
+
+$(CORE_A): $(CORE_STATIC)
+$(REFERENCE_A): $(REFERENCE_O)
+$(TOOL_A): $(TOOL_O)
+$(BUILD)/libtwoheads-blis.a: $(BLIS_STATIC)
+%.a:
+	@rm -f $@
+	@echo '  archive $@'
+	$(Q)$(AR) rcs $@ $(filter %.o,$^)
+
+$(CORE_SO): $(CORE_SHARED) lib/twoheads.map
+	@echo '  link    $@'
+	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads.so.$(MAJOR) -Wl,--version-script=lib/twoheads.map -o $@ $(CORE_SHARED) $(CORE_LIBS)
+	@ln -sf $(@F) $(BUILD)/libtwoheads.so.$(MAJOR)
+	@ln -sf $(@F) $(BUILD)/libtwoheads.so
+
+$(BUILD)/libtwoheads-blis.so.$(VERSION): $(BLIS_SHARED) $(CORE_SO) lib/twoheads-blis.map
+	@echo '  link    $@'
+	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads-blis.so.$(MAJOR) -Wl,--version-script=lib/twoheads-blis.map -o $@ \
+	  $(BLIS_SHARED) -L$(BUILD) -ltwoheads $(ALL_LIBS)
+	@ln -sf $(@F) $(BUILD)/libtwoheads-blis.so.$(MAJOR)
+	@ln -sf $(@F) $(BUILD)/libtwoheads-blis.so
+
+$(COMMAND): $(MAIN_O) $(ARCHIVES)
+	@echo '  link    $@'
+	$(Q)$(LINK) -o $@ $(MAIN_O) $(ARCHIVES) $(ALL_LIBS)
+
+$(BUILD)/tests/%: $(BUILD)/static/tests/unit/%.o $(TEST_O) $(ARCHIVES)
+	@mkdir -p $(@D)
+	@echo '  link    $@'
+	$(Q)$(LINK) -o $@ $< $(TEST_O) $(ARCHIVES) -lcmocka $(ALL_LIBS)
+
+$(EXAMPLE_PROGS): $(BUILD)/%: $(BUILD)/static/docs/examples/%.o $(EXAMPLE_O) $(ARCHIVES)
+	@echo '  link    $@'
+	$(Q)$(LINK) -o $@ $< $(EXAMPLE_O) $(ARCHIVES) $(ALL_LIBS)
+
+$(BENCH_PROGS): $(BUILD)/%: $(BUILD)/static/tests/bench/%.o $(BENCH_O) $(ARCHIVES)
+	@echo '  link    $@'
+	$(Q)$(LINK) -o $@ $< $(BENCH_O) $(ARCHIVES) $(ALL_LIBS)
+
+$(BUILD)/%.pc: pkgconfig/%.pc.in include/twoheads.h FORCE
+	@mkdir -p $(@D)
+	@sed -e 's|@prefix@|$(PREFIX)|' -e 's|@libdir@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' \
+	  -e 's|@includedir@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|' -e 's|@version@|$(VERSION)|' \
+	  -e 's|@blis_requires@|$(BLIS_PC)|' -e 's|@blis_libs@|$(BLIS_PC_LIBS)|' $< > $@
+
+# ---- the two commands of the README: they install what is missing, then build and run ------------------------------------
+
+# BLIS is looked for when make starts, so that what packages.sh installs is found by the make that it hands over to.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS))
+
+demo:
+	@tests/scripts/packages.sh demo
+	@+$(SUBMAKE) run-demo
+
+run-demo: $(BUILD)/demo
+	$(BUILD)/demo tests/data/minilm
+
+check:
+	@tests/scripts/packages.sh check
+	@+$(SUBMAKE) WERROR=1 run-check
+
+tests: $(TEST_PROGS) $(COMMAND)
+examples: $(EXAMPLE_PROGS)
+benches: $(BENCH_PROGS)
+
+RUN_TESTS = tests/scripts/run_tests.sh $(TEST_PROGS) "tests/cli/test_cli.sh $(COMMAND)"
+export BUILD CC PKG_CONFIG BLIS
+
+# What the sanitizers run: unit programs and the command's own tests.
+test: tests
+	@$(RUN_TESTS)
+
+run-check: all tests examples
+	@$(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) tests/scripts/check_sources.sh tests/scripts/check_includes.sh \
+	  tests/scripts/check_names.sh tests/scripts/check_style.sh tests/scripts/check_cxx.sh tests/abi/test_abi.sh \
+	  tests/install/test_install.sh
+
+bench:
+	@tests/scripts/packages.sh demo
+	@+$(SUBMAKE) run-bench
+
+run-bench: benches
+	@set -e; for bench in $(BENCH_PROGS); do echo "$$bench"; $$bench $(BENCH_ARGS); done
+
+SANITIZE = CFLAGS="-O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(1)"
+
+asan:
+	@+$(SUBMAKE) BUILD=$(BUILD)/asan WERROR=$(WERROR) $(call SANITIZE,address$(comma)undefined) test
+
+tsan:
+	@+$(SUBMAKE) BUILD=$(BUILD)/tsan WERROR=$(WERROR) $(call SANITIZE,thread) test
+
+comma := ,
+
+# ---- the rest ------------------------------------------------------------------------------------------------------------
+
+install: all
+	install -d $(addprefix $(DESTDIR),$(INCLUDEDIR) $(LIBDIR)/pkgconfig $(BINDIR))
+	install -m 644 $(HEADERS) $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(filter %.a,$(LIBRARIES)) $(DESTDIR)$(LIBDIR)
+	install -m 755 $(filter %.so.$(VERSION),$(LIBRARIES)) $(DESTDIR)$(LIBDIR)
+	@for so in $(notdir $(filter %.so.$(VERSION),$(LIBRARIES))); do \
+	  for link in $${so%.$(VERSION)} $${so%.$(VERSION)}.$(MAJOR); do ln -sf $$so $(DESTDIR)$(LIBDIR)/$$link; done; done
+	install -m 644 $(PC_FILES) $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -m 755 $(COMMAND) $(DESTDIR)$(BINDIR)
+
+deps:
+	@tests/scripts/packages.sh all
+
+format-check:
+	@command -v clang-format >/dev/null || { echo "clang-format is not installed"; exit 1; }
+	clang-format --dry-run -Werror $(CORE_SOURCES) $(BLIS_SOURCES) $(REFERENCE_SOURCES) $(TOOL_SOURCES)
+
+clean:
+	rm -rf $(BUILD)

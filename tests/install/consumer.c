@@ -1,0 +1,42 @@
+/* A stranger's program: compiled and linked with what pkg-config says about an installed library, and nothing else. */
+#include <stdio.h>
+
+#include <twoheads.h>
+#ifdef WITH_BLIS
+#  include <twoheads_blis.h>
+#endif
+
+int main(void)
+{
+  twh_context *context = NULL;
+  twh_error    error;
+
+  twh_error_init(&error);
+  if (twh_version() != TWH_VERSION) {
+    fprintf(stderr, "header %d, library %d\n", TWH_VERSION, (int)twh_version());
+    return 1;
+  }
+  if (twh_context_create(NULL, &context, &error) < 0) {
+    fprintf(stderr, "%s\n", error.message);
+    return 1;
+  }
+#ifdef WITH_BLIS
+  {
+    twh_oracle     *oracle = NULL;
+    twh_oracle_desc kernel;
+    twh_oracle_desc_init(&kernel);
+    kernel.slots = kernel.qk_dim = kernel.v_dim = 1;
+    kernel.q_len = kernel.k_len = 4;
+    kernel.dtype = TWH_F32;
+    kernel.mask_modes = TWH_MASK_NONE;
+    kernel.scale = 1;
+    if (twh_blis_oracle_create(context, &kernel, NULL, &oracle, &error) < 0) {
+      fprintf(stderr, "%s\n", error.message);
+      return 1;
+    }
+    twh_oracle_destroy(oracle);
+  }
+#endif
+  twh_context_destroy(context);
+  return 0;
+}
