@@ -1,0 +1,182 @@
+/* Random cases: a small problem, a kernel that may or may not suit it, and what its inputs look like, all from (seed, number).
+ *
+ * Sizes cluster around multiples of the kernel's length, where tails, diagonals and slots meet. Everything a case consists of
+ * is in its one line of text; TWH_SEED and TWH_CASE run it again, alone. */
+#include "support.h"
+
+static const int64_t support_lengths[] = {1, 2, 3, 4, 5, 7, 8, 12, 16};
+
+static int64_t support_length(support_random *random, int64_t m)
+{
+  switch (support_below(random, 6)) {
+    case 0: return support_below(random, 3);
+    case 1: return m * support_between(random, 1, 3) - 1;
+    case 2: return m * support_between(random, 1, 3);
+    case 3: return m * support_between(random, 1, 3) + 1;
+    default: return support_below(random, 3 * m + 4);
+  }
+}
+
+static int64_t support_divisor(support_random *random, int64_t n)
+{
+  int64_t step = support_between(random, 1, n);
+  while (n % step != 0) --step;
+  return step;
+}
+
+static void support_case_kernel(support_case *made, support_random *random)
+{
+  static const int32_t dtypes[] = {TWH_F32, TWH_F32, TWH_F16, TWH_BF16};
+  twh_oracle_desc     *desc = &made->desc;
+  twh_oracle_desc_init(desc);
+  desc->k_len = support_lengths[support_below(random, SUPPORT_COUNT(support_lengths))];
+  desc->q_len = support_one_in(random, 6) ? support_between(random, 1, 12) : desc->k_len;
+  desc->slots = support_one_in(random, 2) ? 1 : support_between(random, 1, 5);
+  if (support_one_in(random, 10)) desc->slots = 12;
+  desc->dtype = dtypes[support_below(random, 4)];
+  if (support_one_in(random, 3)) desc->out_dtype = TWH_F32;
+  desc->mask_modes = (uint32_t)support_between(random, 1, 7);
+  if (support_one_in(random, 3)) desc->mask_modes = TWH_MASK_CAUSAL;
+  if (support_one_in(random, 3)) {
+    desc->flags |= TWH_ORACLE_LSE;
+    if (support_one_in(random, 2)) desc->flags |= TWH_ORACLE_LSE_BASE2;
+    if (support_one_in(random, 2)) desc->flags |= TWH_ORACLE_EMPTY_LSE_POS_INF;
+  }
+  if (support_one_in(random, 3)) desc->flags |= TWH_ORACLE_STRIDED;
+  if (support_one_in(random, 4)) desc->flags |= TWH_ORACLE_FEWER_ROWS;
+  if (support_one_in(random, 4)) desc->flags |= TWH_ORACLE_FEWER_KEYS;
+  if (support_one_in(random, 4)) desc->flags |= TWH_ORACLE_FEWER_SLOTS;
+  if (support_one_in(random, 8)) desc->flags |= TWH_ORACLE_SCALE_PER_CALL;
+  if (desc->dtype == TWH_F16 && support_one_in(random, 4)) desc->flags |= TWH_ORACLE_F16_SCORES;
+  if ((desc->mask_modes & TWH_MASK_CAUSAL) && support_one_in(random, 3))
+    desc->causal_offset = -support_below(random, desc->q_len < 3 ? desc->q_len : 3);
+  if ((desc->flags & TWH_ORACLE_FEWER_ROWS) && support_one_in(random, 2)) {
+    desc->q_len_step = support_divisor(random, desc->q_len);
+    desc->q_len_min = support_between(random, 1, desc->q_len);
+  }
+  if ((desc->flags & TWH_ORACLE_FEWER_KEYS) && support_one_in(random, 2)) {
+    desc->k_len_step = support_divisor(random, desc->k_len);
+    desc->k_len_min = support_between(random, 1, desc->k_len);
+  }
+  desc->max_calls_per_batch = support_one_in(random, 2) ? 0 : support_between(random, 1, 7);
+  desc->max_concurrent_batches = support_between(random, 0, 4);
+  desc->alignment = support_one_in(random, 3) ? 256 : support_one_in(random, 2) ? 4 : 0;
+  if (desc->mask_modes & TWH_MASK_TENSOR) {
+    static const int32_t masks[] = {0, TWH_BOOL, TWH_F32, TWH_F16};
+    desc->mask_dtype = masks[support_below(random, 4)];
+    if (desc->mask_dtype != TWH_BOOL && support_one_in(random, 4)) desc->mask_value = -30000.0;
+  }
+}
+
+static void support_case_problem(support_case *made, support_random *random)
+{
+  twh_problem *problem = &made->problem;
+  int64_t      m = made->desc.k_len, b, rows = 0;
+  twh_problem_init(problem);
+  problem->batch = support_one_in(random, 30) ? 0 : support_between(random, 1, 3);
+  problem->kv_heads = support_between(random, 1, 2);
+  problem->q_heads = problem->kv_heads * support_between(random, 1, 3);
+  problem->qk_dim = support_between(random, 1, 6);
+  problem->v_dim = support_between(random, 1, 6);
+  problem->q_len = support_length(random, m);
+  problem->k_len = support_one_in(random, 2) ? problem->q_len : support_length(random, m);
+  if (support_one_in(random, 2)) {
+    twh_pattern_init(&made->pattern);
+    if (!support_one_in(random, 8)) made->pattern.flags = TWH_CAUSAL;
+    problem->pattern = &made->pattern;
+    if (support_one_in(random, 2)) problem->q_offset = support_between(random, -4, 2 * m);
+  }
+  if (support_one_in(random, 4)) {
+    for (b = 0; b < problem->batch; ++b) {
+      twh_sequence *sequence = &made->sequences[b];
+      sequence->q_begin = rows + support_below(random, 3);
+      sequence->q_len = support_length(random, m);
+      rows = sequence->q_begin + sequence->q_len;
+      sequence->k_begin = support_below(random, 4); /* keys may be shared */
+      sequence->k_len = support_length(random, m);
+      sequence->q_offset = support_between(random, -3, 2 * m);
+      sequence->k_offset = support_one_in(random, 2) ? 0 : support_below(random, 2 * m);
+    }
+    problem->sequences = made->sequences;
+    problem->q_len = problem->k_len = problem->q_offset = 0;
+  }
+  if (support_one_in(random, 3)) {
+    static const double scales[] = {0.5, 0.3, -0.25, 0.0, 1.0};
+    problem->flags |= TWH_PROBLEM_SCALE;
+    problem->scale = scales[support_below(random, 5)];
+  }
+  if ((made->desc.mask_modes & TWH_MASK_TENSOR) && support_one_in(random, 3)) {
+    static const int32_t masks[] = {TWH_BOOL, TWH_F32, TWH_F16, TWH_BF16};
+    problem->mask_dtype = masks[support_below(random, 4)];
+  }
+}
+
+static void support_case_write(support_case *made)
+{
+  const twh_problem     *p = &made->problem;
+  const twh_oracle_desc *d = &made->desc;
+  int                    at, i, room = (int)sizeof made->text;
+  at = snprintf(made->text, (size_t)room,
+                "TWH_SEED=%llu TWH_CASE=%llu: problem batch %lld heads %lld/%lld q_len %lld k_len %lld q_offset %lld dims %lld,%lld scale %g "
+                "softcap %g%s mask %d host %d layout %d flags %d; kernel slots %lld %lldx%lld dims %lld,%lld dtype %d/%d/%d modes %u flags "
+                "0x%x offset %lld scale %g hide %g min/step %lld/%lld %lld/%lld batch %lld; logits %g+-%g values %g",
+                (unsigned long long)made->seed, (unsigned long long)made->number, (long long)p->batch, (long long)p->q_heads,
+                (long long)p->kv_heads, (long long)p->q_len, (long long)p->k_len, (long long)p->q_offset, (long long)p->qk_dim,
+                (long long)p->v_dim, support_scale(p), p->softcap, p->pattern && p->pattern->flags ? " causal" : "", p->mask_dtype,
+                made->host_dtype, made->layout, made->tensor_flags, (long long)d->slots, (long long)d->q_len, (long long)d->k_len,
+                (long long)d->qk_dim, (long long)d->v_dim, d->dtype, d->out_dtype, d->mask_dtype, d->mask_modes, d->flags,
+                (long long)d->causal_offset, d->scale, d->mask_value, (long long)d->q_len_min, (long long)d->q_len_step,
+                (long long)d->k_len_min, (long long)d->k_len_step, (long long)d->max_calls_per_batch, made->fill.logit_mean,
+                made->fill.logit_std, made->fill.value_mean);
+  for (i = 0; p->sequences && i < p->batch && at < room; ++i) {
+    const twh_sequence *s = &p->sequences[i];
+    at += snprintf(made->text + at, (size_t)(room - at), " [%lld+%lld %lld+%lld %lld %lld]", (long long)s->q_begin, (long long)s->q_len,
+                   (long long)s->k_begin, (long long)s->k_len, (long long)s->q_offset, (long long)s->k_offset);
+  }
+}
+
+/* Paddings that a kernel may declare for its own buffers. */
+static void support_case_strides(twh_oracle_desc *desc, support_random *random)
+{
+  if (!support_one_in(random, 4)) return;
+  desc->q_row_stride = desc->qk_dim + support_below(random, 3);
+  desc->q_slot_stride = desc->q_row_stride * desc->q_len + support_below(random, 5);
+  desc->k_row_stride = desc->qk_dim + support_below(random, 3);
+  desc->k_slot_stride = desc->k_row_stride * desc->k_len + support_below(random, 5);
+  desc->v_row_stride = desc->v_dim + support_below(random, 3);
+  desc->v_slot_stride = desc->v_row_stride * desc->k_len + support_below(random, 5);
+  desc->out_row_stride = desc->v_dim + support_below(random, 3);
+  desc->out_slot_stride = desc->out_row_stride * desc->q_len + support_below(random, 5);
+}
+
+void support_case_make(support_case *made, uint64_t seed, uint64_t number)
+{
+  static const int32_t hosts[] = {TWH_F32, TWH_F32, TWH_F64, TWH_F16, TWH_BF16};
+  static const double  stds[] = {0.1, 1.0, 1.0, 4.0, 10.0, 30.0, 100.0, 1000.0};
+  support_random       random = support_random_at(seed, number);
+  twh_oracle_desc     *desc = &made->desc;
+  double               scale;
+  memset(made, 0, sizeof *made);
+  made->seed = seed;
+  made->number = number;
+  support_case_kernel(made, &random);
+  support_case_problem(made, &random);
+  scale = support_scale(&made->problem);
+  desc->scale = scale != 0.0 && !support_one_in(&random, 4) ? scale : support_one_in(&random, 2) ? 0.25 : 0.7;
+  if (support_one_in(&random, 8)) made->problem.softcap = desc->softcap = support_one_in(&random, 2) ? 2.0 : 30.0;
+  desc->qk_dim = made->problem.qk_dim + support_below(&random, 3);
+  desc->v_dim = made->problem.v_dim + support_below(&random, 3);
+  if (support_one_in(&random, 4)) desc->v_dim = support_between(&random, 1, made->problem.v_dim);
+  support_case_strides(desc, &random);
+  made->host_dtype = hosts[support_below(&random, 5)];
+  made->layout = (int32_t)support_below(&random, SUPPORT_LAYOUTS);
+  made->tensor_flags = support_one_in(&random, 6) ? 0 : SUPPORT_LSE;
+  if (support_one_in(&random, 5)) made->tensor_flags |= SUPPORT_SINKS;
+  made->fill.logit_std = stds[support_below(&random, SUPPORT_COUNT(stds))];
+  if (support_one_in(&random, 8)) made->fill.logit_mean = support_one_in(&random, 2) ? 200.0 : -1000.0;
+  if (support_one_in(&random, 8)) made->fill.value_mean = 50.0;
+  made->fill.rounding = support_one_in(&random, 4) ? 0 : desc->dtype;
+  made->fill.mask_share = support_uniform(&random);
+  made->fill.hidden_as_lowest = desc->mask_value == 0.0 && (desc->mask_dtype ? desc->mask_dtype : desc->dtype) == TWH_F32 && support_one_in(&random, 4);
+  support_case_write(made);
+}
