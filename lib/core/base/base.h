@@ -4,6 +4,8 @@
 #ifndef TWH_CORE_BASE_H
 #define TWH_CORE_BASE_H
 
+#include <limits.h> /* names the C library, for TWH__CLONES */
+
 #include "twoheads.h"
 
 /* ---- errors: fill `error` (NULL allowed) and return `status` ---- */
@@ -49,6 +51,19 @@ void twh__parallel_for(const twh_context *context, int64_t n, void (*task)(void 
 
 /* Monotonic seconds. */
 double twh__now(void);
+
+/* ---- wide registers ----
+ *
+ * TWH__CLONES before a function with a hot loop has the compiler make it for wider registers as well; the loader picks by CPU.
+ * The results are the same bits: same operations in the same order, and no fused multiplication and addition. Only where the
+ * loader can do that; not under sanitizers, whose runtime starts later than the loader's choice. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(TWH_NO_CLONES)
+#  define TWH__CLONES
+#elif defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
+#  define TWH__CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#  define TWH__CLONES
+#endif
 
 /* ---- checked sizes: 1 on success, 0 on overflow (then *result is unspecified); operands must be >= 0 ---- */
 

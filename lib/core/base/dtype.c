@@ -107,7 +107,7 @@ double twh__dtype_max(int32_t dtype)
   }
 }
 
-void twh__to_f32(float *to, const void *from, int32_t dtype, int64_t n)
+TWH__CLONES void twh__to_f32(float *to, const void *from, int32_t dtype, int64_t n)
 {
   if (dtype == TWH_F32) {
     memcpy(to, from, (size_t)n * sizeof *to);
@@ -123,7 +123,7 @@ void twh__to_f32(float *to, const void *from, int32_t dtype, int64_t n)
   }
 }
 
-void twh__from_f32(void *to, int32_t dtype, const float *from, int64_t n)
+TWH__CLONES void twh__from_f32(void *to, int32_t dtype, const float *from, int64_t n)
 {
   if (dtype == TWH_F32) {
     memcpy(to, from, (size_t)n * sizeof *from);

@@ -111,7 +111,7 @@ static int decode_row(const twh__result *result, decode_tile *now, int64_t i, do
   return isfinite(*m) && *a > 0 && isfinite(*a);
 }
 
-static void decode_outputs(const twh__result *result, int64_t position, double factor, float *to)
+TWH__CLONES static void decode_outputs(const twh__result *result, int64_t position, double factor, float *to)
 {
   const twh__lowering *lowering = result->lowering;
   int64_t              dim = result->shape->v_dim;

@@ -4,7 +4,7 @@
 #include "core/encode/score.h"
 
 /* Eight sums at once, added in a fixed order: fast, and the same on every machine. */
-static double score_dot(const float *query, const double *key, int64_t n)
+TWH__CLONES static double score_dot(const float *query, const double *key, int64_t n)
 {
   double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
   int64_t i = 0;
@@ -16,7 +16,7 @@ static double score_dot(const float *query, const double *key, int64_t n)
   return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
 }
 
-static double score_dot_rows(const float *query, const float *key, int64_t n)
+TWH__CLONES static double score_dot_rows(const float *query, const float *key, int64_t n)
 {
   double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
   int64_t i = 0;

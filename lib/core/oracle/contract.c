@@ -178,7 +178,7 @@ static twh_status contract_complete_strides(const char *name, int64_t slots, int
   if (!twh__multiply(slots - 1, *slot_stride, &row_extent) || !twh__add(row_extent, slot_extent, &extent)) goto overflow;
   if (!twh__multiply(extent, twh__dtype_bytes(dtype), &bytes) || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX) goto overflow;
   row_extent += dim;
-  if (slots > 1 && rows > 1 && *slot_stride < slot_extent && *row_stride < row_extent) {
+  if (*slot_stride < slot_extent && *row_stride < row_extent) {
     return twh__fail(error, TWH_E_ARGUMENT, "oracle.%s_slot_stride %lld and %s_row_stride %lld let slots overlap", name,
                      (long long)*slot_stride, name, (long long)*row_stride);
   }

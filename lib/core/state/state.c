@@ -8,7 +8,7 @@
 
 #include "core/state/state.h"
 
-void twh__state_merge(const twh__state *into, const twh__state *from, int64_t first, int64_t last, int64_t dim)
+TWH__CLONES void twh__state_merge(const twh__state *into, const twh__state *from, int64_t first, int64_t last, int64_t dim)
 {
   for (int64_t r = first; r < last; ++r) {
     double       m1 = into->m[r], m2 = from->m[r], w1 = 1, w2 = 1;
