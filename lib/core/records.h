@@ -94,11 +94,20 @@ typedef struct twh__tile {
 } twh__tile;
 
 /* A partial state of the rows of a unit: over the keys so far, row r has the sum of exponentials a e^m and the output b.
- * Outputs are kept divided by their sums, so that no product of a weight and a value can overflow. Neutral: m = -inf, a = 0,
- * b = 0. */
+ * Outputs are kept divided by their sums, so that no product of a weight and a value can overflow. Neutral: a = 0, whatever b
+ * is.
+ *
+ * A leaf is the state of one tile: its outputs are not copied but stay where the kernel wrote them, in its dtype and in
+ * slices, to be multiplied with `factor`. A node has outputs of its own, in float64: merging adds no error that an f32 kernel
+ * would show. */
 typedef struct twh__state {
-  double *m, *a;  /* (rows) */
-  float  *b;      /* (rows, v_dim) */
+  double     *m, *a;                   /* (rows) */
+  double     *b;                       /* node: (rows, v_dim); leaf: NULL */
+  double     *factor;                  /* leaf: (rows) */
+  const char *out; /* leaf: unit row `row + i` at out + (at + i at_step) row_bytes, slices slice_bytes apart */
+  int64_t     row_bytes, slice_bytes, slice_dim;
+  int64_t     row, rows, at, at_step;
+  int32_t     dtype;
 } twh__state;
 
 static inline int64_t twh__tile_seen(const twh__tile *tile, int64_t i)

@@ -111,62 +111,52 @@ static int decode_row(const twh__result *result, decode_tile *now, int64_t i, do
   return isfinite(*m) && *a > 0 && isfinite(*a);
 }
 
-TWH__CLONES static void decode_outputs(const twh__result *result, int64_t position, double factor, float *to)
-{
-  const twh__lowering *lowering = result->lowering;
-  int64_t              dim = result->shape->v_dim;
-
-  for (int64_t s = 0; s < lowering->values_parts; ++s) {
-    int64_t     first = s * lowering->v_dim, count = twh__min(lowering->v_dim, dim - first);
-    const char *row = result->out + s * result->slice_bytes + position * result->out_row_bytes;
-    if (lowering->out_dtype == TWH_F32) { /* most rows of most kernels: no call */
-      for (int64_t c = 0; c < count; ++c) to[first + c] = ((const float *)(const void *)row)[c];
-    } else {
-      twh__to_f32(to + first, row, lowering->out_dtype, count);
-    }
-  }
-  if (factor != 1) {
-    for (int64_t c = 0; c < dim; ++c) to[c] = (float)(to[c] * factor);
-  }
-}
-
-static void decode_neutral(const twh__state *state, int64_t row, int64_t rows, int64_t dim)
+static void decode_neutral(const twh__state *leaf, int64_t row, int64_t rows)
 {
   for (int64_t r = row; r < row + rows; ++r) {
-    state->m[r] = -(double)INFINITY;
-    state->a[r] = 0;
+    leaf->m[r] = -(double)INFINITY;
+    leaf->a[r] = 0;
+    leaf->factor[r] = 1;
   }
-  memset(state->b + row * dim, 0, (size_t)(rows * dim) * sizeof *state->b);
 }
 
-int64_t twh__decode(const twh__result *result, const twh__state *state)
+static void decode_place_outputs(const twh__result *result, twh__state *leaf)
+{
+  leaf->b = NULL;
+  leaf->out = result->out;
+  leaf->row_bytes = result->out_row_bytes;
+  leaf->slice_bytes = result->slice_bytes;
+  leaf->slice_dim = result->lowering->v_dim;
+  leaf->row = result->tile->row;
+  leaf->rows = result->tile->rows;
+  leaf->at = result->tile->at;
+  leaf->at_step = result->tile->at_step;
+  leaf->dtype = result->lowering->out_dtype;
+}
+
+int64_t twh__decode(const twh__result *result, twh__state *leaf)
 {
   const twh__tile *tile = result->tile;
-  int64_t          dim = result->shape->v_dim, flagged = 0;
+  int64_t          flagged = 0;
   decode_tile      now;
 
   decode_begin(result, &now);
   decode_read_keys(result, &now);
-  decode_neutral(state, 0, tile->row, dim);
-  decode_neutral(state, tile->row + tile->rows, tile->unit.rows - tile->row - tile->rows, dim);
+  decode_place_outputs(result, leaf);
+  decode_neutral(leaf, 0, tile->row);
+  decode_neutral(leaf, tile->row + tile->rows, tile->unit.rows - tile->row - tile->rows);
   for (int64_t i = 0; i < tile->rows; ++i) {
-    int64_t position = tile->at + i * tile->at_step, row = tile->row + i;
-    double  factor = 1;
-
+    int64_t row = tile->row + i;
     if (result->any && !result->any[i]) {
-      decode_neutral(state, row, 1, dim);
-      continue;
-    }
-    if (tile->reading == TWH__READ_BUCKET || !decode_row(result, &now, i, &state->m[row], &state->a[row], &factor)) {
-      state->m[row] = (double)NAN;
-      state->a[row] = 1;
-      factor = 1;
+      decode_neutral(leaf, row, 1);
+    } else if (tile->reading == TWH__READ_BUCKET ||
+               !decode_row(result, &now, i, &leaf->m[row], &leaf->a[row], &leaf->factor[row])) {
+      leaf->m[row] = (double)NAN;
+      leaf->a[row] = leaf->factor[row] = 1;
       ++flagged;
     }
-    decode_outputs(result, position, factor, state->b + row * dim);
   }
-  if (tile->reading == TWH__READ_BUCKET) flagged = twh__decode_repair(result, state);
-  return flagged;
+  return tile->reading == TWH__READ_BUCKET ? twh__decode_repair(result, leaf) : flagged;
 }
 
 int64_t twh__decode_find_nan(const twh__result *result)

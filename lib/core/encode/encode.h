@@ -50,21 +50,22 @@ typedef struct twh__result {
   twh__block           q, k, v, mask;    /* v: its first slice; mask.data NULL unless a mask tensor is part of the problem */
   int64_t              v_slice_bytes;
   const char          *any;              /* with mask: which placed rows see a key */
-  const char          *out;              /* value slices `slice_bytes` apart; out_row_bytes per row */
+  char                *out;              /* value slices `slice_bytes` apart; out_row_bytes per row */
   const char          *buckets;          /* output of the bucket call, or NULL */
   int64_t              out_row_bytes, slice_bytes;
   const float         *lse;
 } twh__result;
 
-/* Fill the state of the tile's unit from the results of its first calls; rows of the unit that the tile does not place, or
- * that see no key, become neutral. Rows whose sum cannot be read get m = NaN and the output as it came. Returns how many. */
-int64_t twh__decode(const twh__result *result, const twh__state *state);
+/* Fill m, a and factor of a leaf: rows of the unit that the tile does not place, or that see no key, become neutral; rows whose
+ * sum cannot be read get m = NaN. Returns how many of those. The leaf's place of outputs is filled too. */
+int64_t twh__decode(const twh__result *result, twh__state *leaf);
 
 /* Read the rows with m = NaN from the bucket call. Returns how many are still NaN. */
-int64_t twh__decode_repair(const twh__result *result, const twh__state *state);
+int64_t twh__decode_repair(const twh__result *result, twh__state *leaf);
 
-/* Compute the rows with m = NaN on the host, in float64, from the operands and the host's values. */
-void twh__decode_host(const twh__result *result, const twh__source *source, const twh__state *state);
+/* Compute the rows with m = NaN on the host, in float64, from the operands and the host's values; their outputs are written
+ * over the kernel's. */
+void twh__decode_host(const twh__result *result, const twh__source *source, twh__state *leaf);
 
 /* The first placed row (number within the tile) with a NaN among what the kernel returned for it, or -1. */
 int64_t twh__decode_find_nan(const twh__result *result);

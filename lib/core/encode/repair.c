@@ -4,7 +4,6 @@
  * positions j with j mod v_dim = h. Its total over all columns is the weight of everything that counts, which also settles
  * tiles whose pads have a weight of their own. */
 #include <math.h>
-#include <string.h>
 
 #include "core/encode/score.h"
 
@@ -56,53 +55,63 @@ static int repair_row(const twh__result *result, int64_t i, double *m, double *a
   return 1;
 }
 
-int64_t twh__decode_repair(const twh__result *result, const twh__state *state)
+int64_t twh__decode_repair(const twh__result *result, twh__state *leaf)
 {
   const twh__tile *tile = result->tile;
-  int64_t          dim = result->shape->v_dim, left = 0;
+  int64_t          left = 0;
 
   for (int64_t i = 0; i < tile->rows; ++i) {
     int64_t row = tile->row + i;
-    double  factor;
-    if (!isnan(state->m[row])) continue;
-    if (!repair_row(result, i, &state->m[row], &state->a[row], &factor)) {
-      ++left;
-    } else if (factor != 1) {
-      for (int64_t c = 0; c < dim; ++c) state->b[row * dim + c] = (float)(state->b[row * dim + c] * factor);
-    }
+    if (!isnan(leaf->m[row])) continue;
+    if (!repair_row(result, i, &leaf->m[row], &leaf->a[row], &leaf->factor[row])) ++left;
   }
   return left;
 }
 
-void twh__decode_host(const twh__result *result, const twh__source *source, const twh__state *state)
+/* Columns [first, first + n) of a row's output, n <= REPAIR_COLUMNS, by weights e^(score - largest) / total. */
+enum { REPAIR_COLUMNS = 64 };
+
+static void repair_host_columns(const twh__result *result, const twh__source *source, const twh__score_query *query,
+                                const twh__exp_sum *sum, int64_t first, int64_t n)
+{
+  const twh__tile *tile = result->tile;
+  char            *out = result->out + (tile->at + query->row * tile->at_step) * result->out_row_bytes;
+  double           total[REPAIR_COLUMNS] = { 0 }, score;
+
+  for (int64_t at = 0; at < tile->keys; ++at) {
+    int64_t     number = source->span->k_begin + (tile->reversed ? tile->key + tile->keys - 1 - at : tile->key + at);
+    const char *v = twh__view_row(source->v, source->span->batch, tile->unit.kv_head, number);
+    double      weight;
+    if (!twh__score_at(result, query, at, &score)) continue;
+    weight = (score == sum->largest ? 1 : exp(score - sum->largest)) / sum->sum;
+    for (int64_t c = 0; c < n; ++c) total[c] += weight * twh__load(v, source->v->dtype, first + c);
+  }
+  for (int64_t c = 0; c < n; ++c) {
+    int64_t column = first + c, dim = result->lowering->v_dim;
+    twh__store(out + column / dim * result->slice_bytes, result->lowering->out_dtype, column % dim, total[c]);
+  }
+}
+
+void twh__decode_host(const twh__result *result, const twh__source *source, twh__state *leaf)
 {
   const twh__tile *tile = result->tile;
   int64_t          dim = result->shape->v_dim;
 
   for (int64_t i = 0; i < tile->rows; ++i) {
-    int64_t row = tile->row + i;
-    double  score, largest = -(double)INFINITY, total = 0;
-    float  *b = state->b + row * dim;
+    int64_t          row = tile->row + i;
+    twh__exp_sum     sum = { -(double)INFINITY, 0 };
     twh__score_query query;
-    if (!isnan(state->m[row])) continue;
+    double           score;
+    if (!isnan(leaf->m[row])) continue;
     twh__score_read_query(result, i, &query);
     for (int64_t at = 0; at < tile->keys; ++at) {
-      if (twh__score_at(result, &query, at, &score) && !(score <= largest)) largest = score;
+      if (twh__score_at(result, &query, at, &score)) twh__exp_sum_add(&sum, score);
     }
-    memset(b, 0, (size_t)dim * sizeof *b);
-    for (int64_t at = 0; at < tile->keys; ++at) {
-      int64_t     number = source->span->k_begin + (tile->reversed ? tile->key + tile->keys - 1 - at : tile->key + at);
-      const char *v = twh__view_row(source->v, source->span->batch, tile->unit.kv_head, number);
-      double      weight;
-      if (!twh__score_at(result, &query, at, &score)) continue;
-      weight = score == largest ? 1 : exp(score - largest);
-      total += weight;
-      for (int64_t c = 0; c < dim; ++c) {
-        /* the running mean: no sum of products that could overflow */
-        b[c] += (float)((twh__load(v, source->v->dtype, c) - b[c]) * (weight / total));
-      }
+    leaf->m[row] = sum.largest;
+    leaf->a[row] = sum.sum; /* NaN in, NaN out */
+    leaf->factor[row] = 1;
+    for (int64_t c = 0; c < dim; c += REPAIR_COLUMNS) {
+      repair_host_columns(result, source, &query, &sum, c, twh__min(REPAIR_COLUMNS, dim - c));
     }
-    state->m[row] = largest;
-    state->a[row] = total; /* NaN in, NaN out */
   }
 }

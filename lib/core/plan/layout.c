@@ -47,7 +47,7 @@ static int layout_sizes(const twh_plan *plan, twh__layout *layout)
 {
   const twh__lowering   *lowering = &plan->lowering;
   const twh_oracle_desc *desc = &plan->oracle->desc;
-  int64_t item = twh__dtype_bytes(lowering->dtype), out_item = twh__dtype_bytes(lowering->out_dtype), all, unused, mask, rows;
+  int64_t item = twh__dtype_bytes(lowering->dtype), out_item = twh__dtype_bytes(lowering->out_dtype), all, unused, mask;
 
   if (!layout_operand(layout, desc->slots, desc->q_slot_stride, desc->q_len, desc->q_row_stride, desc->qk_dim, item,
                       &layout->q_bytes, &layout->q_gather) ||
@@ -71,9 +71,6 @@ static int layout_sizes(const twh_plan *plan, twh__layout *layout)
     layout->mask_gather = layout_align(layout->mask_gather, layout->alignment);
   }
   if (desc->slots == 1) layout->q_gather = layout->k_gather = layout->v_gather = layout->mask_gather = 0;
-  rows = layout_align(lowering->q_block, 8);
-  if (!twh__multiply(rows, plan->shape.v_dim, &all) || !twh__multiply(all, (int64_t)sizeof(float), &all)) return 0;
-  layout->state_bytes = layout_align(all + 2 * rows * (int64_t)sizeof(double), 64);
   return 1;
 }
 
@@ -134,9 +131,10 @@ twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, tw
   layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
   layout->units = twh__min(waiting + layout->bundles * slots + 1, twh__max(1, plan->tally.units));
   if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, tiles), &kept)) goto overflow;
-  if (!twh__add(kept, layout->bundles * slots + 1, &layout->states)) goto overflow;
-  layout->states = twh__min(layout->states, twh__max(1, plan->tally.all_tiles));
-  if (layout->states > INT32_MAX || layout->k_blocks > INT32_MAX || layout->units > INT32_MAX) goto overflow;
+  layout->leaves = layout->bundles * slots;
+  if (!twh__add(kept, layout->leaves + 1, &layout->nodes)) goto overflow;
+  layout->nodes = twh__min(layout->nodes, twh__max(1, plan->tally.all_tiles));
+  if (layout->nodes > INT32_MAX - layout->leaves || layout->k_blocks > INT32_MAX || layout->units > INT32_MAX) goto overflow;
   if (!twh__workspace_lay_out(plan, NULL, &unused, &layout->bytes)) goto overflow;
   return TWH_OK;
 overflow:

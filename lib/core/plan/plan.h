@@ -30,9 +30,10 @@ typedef struct twh__layout {
   int64_t calls_per_batch, concurrency;  /* batches at the same time */
   int64_t bundles;                       /* in one wave */
   int64_t panel;                         /* units that go through the key blocks together */
-  int64_t units, tree_nodes, states;
+  int64_t units, tree_nodes;
+  int64_t leaves, nodes;                 /* states: of a wave's tiles, and merged ones */
   int64_t q_blocks, k_blocks, v_blocks, bucket_blocks, mask_blocks;            /* entries of the caches */
-  int64_t q_bytes, k_bytes, v_slice_bytes, mask_bytes, out_bytes, lse_bytes, state_bytes; /* of one */
+  int64_t q_bytes, k_bytes, v_slice_bytes, mask_bytes, out_bytes, lse_bytes; /* of one */
   int64_t q_gather, k_gather, v_gather, mask_gather;                           /* per bundle; 0 when a call has one slot */
   int64_t mask_any;                      /* where in a mask block the bytes of empty rows begin */
   int64_t bytes;

@@ -89,6 +89,7 @@ static int32_t execute_unit(twh__run *run, const twh__tile *tile)
     entry->unit = tile->unit;
     entry->tiles_left = twh__plan_unit_tiles(&run->plan->lowering, &run->plan->spans[tile->unit.span], &tile->unit);
     entry->tree.count = 0;
+    entry->tree.rows = tile->unit.rows;
   }
   return free_entry;
 }
@@ -118,20 +119,6 @@ static twh_status execute_place(twh__run *run, const twh__tile *tile, twh_error 
   return TWH_OK;
 }
 
-/* Give every tile of the wave the buffer that it is decoded into. */
-static twh_status execute_take_states(twh__run *run, twh_error *error)
-{
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    for (int64_t s = 0; s < bundle->filled; ++s) {
-      if (run->free_states == 0) return twh__fail(error, TWH_E_MEMORY, "workspace: no free state (a defect of the library)");
-      bundle->places[s].state = run->work.free_states[--run->free_states];
-      run->work.state_rows[bundle->places[s].state] = bundle->places[s].tile.unit.rows;
-    }
-  }
-  return TWH_OK;
-}
-
 /* Compute the wave. */
 static twh_status execute_wave(twh__run *run, const twh_run_options *options, twh_error *error)
 {
@@ -140,8 +127,7 @@ static twh_status execute_wave(twh__run *run, const twh_run_options *options, tw
 
   if (run->wave_bundles == 0) return TWH_OK;
   ++run->waves;
-  status = execute_take_states(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_encode(run, error);
+  status = twh__wave_encode(run, error);
   if (!TWH__FAILED(status)) status = twh__wave_call(run, 0, error);
   if (!TWH__FAILED(status)) status = twh__wave_decode(run, &repairs, error);
   if (!TWH__FAILED(status)) status = twh__wave_repair(run, repairs, error);
@@ -191,7 +177,9 @@ static void execute_begin(twh__run *run)
   for (int64_t i = plan->layout.bundles + plan->tally.classes; i > 0; --i) {
     run->work.free_bundles[run->free_bundles++] = (int32_t)(i - 1);
   }
-  for (int64_t i = plan->layout.states; i > 0; --i) run->work.free_states[run->free_states++] = (int32_t)(i - 1);
+  for (int64_t i = plan->layout.nodes; i > 0; --i) {
+    run->work.agenda.free_nodes[run->work.agenda.free_count++] = (int32_t)(plan->layout.leaves + i - 1);
+  }
   run->parallel_rows = (int32_t)twh__max(1, twh__min(plan->context->desc.parallelism, plan->lowering.q_block / 16));
 }
 

@@ -48,15 +48,16 @@ static void results_decode_task(void *arg, int64_t i)
   twh__source     source;
 
   if (s >= bundle->filled) return;
+  place->leaf = (int32_t)i;
   results_begin(run, b, s, place->tile.reading == TWH__READ_BUCKET, &result);
   if (run->checked) {
     place->flagged = -1 - twh__decode_find_nan(&result); /* < 0: the row that has one, from -1 down */
     if (place->flagged < 0) return;
   }
-  place->flagged = twh__decode(&result, &run->work.states[place->state]);
+  place->flagged = twh__decode(&result, &run->work.states[place->leaf]);
   if (place->flagged > 0 && !results_is_anchor(&place->tile)) {
     twh__run_source(run, place, &source);
-    twh__decode_host(&result, &source, &run->work.states[place->state]);
+    twh__decode_host(&result, &source, &run->work.states[place->leaf]);
   }
 }
 
@@ -110,10 +111,10 @@ static void results_repair_task(void *arg, int64_t i)
 
   if (!bundle->repair || s >= bundle->filled || place->flagged == 0) return;
   results_begin(run, b, s, 1, &result);
-  place->flagged = twh__decode_repair(&result, &run->work.states[place->state]);
+  place->flagged = twh__decode_repair(&result, &run->work.states[place->leaf]);
   if (place->flagged == 0) return;
   twh__run_source(run, place, &source);
-  twh__decode_host(&result, &source, &run->work.states[place->state]);
+  twh__decode_host(&result, &source, &run->work.states[place->leaf]);
 }
 
 twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error)
@@ -156,52 +157,56 @@ static void results_rows_task(void *arg, int64_t i)
   int64_t         parts = run->parallel_rows, block = run->plan->lowering.q_block, dim = run->plan->shape.v_dim;
   int64_t         first = block * i / parts, last = block * (i + 1) / parts;
 
-  for (int64_t m = 0; m < run->merge_count; ++m) {
-    const twh__merge *merge = &run->work.merges[m];
-    int64_t           rows = run->work.state_rows[merge->into];
-    twh__state_merge(&run->work.states[merge->into], &run->work.states[merge->from], first, twh__min(last, rows), dim);
+  for (int64_t w = 0; w < run->work.agenda.count; ++w) {
+    const twh__merge *work = &run->work.agenda.work[w];
+    const twh__state *x = &run->work.states[work->x];
+    int64_t           end = twh__min(last, work->rows);
+    if (work->into >= 0) {
+      twh__state_merge(&run->work.states[work->into], x, work->y < 0 ? NULL : &run->work.states[work->y], first, end, dim);
+    } else {
+      for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->y].unit, x, r);
+    }
   }
-  for (int64_t f = 0; f < run->finished_count; ++f) {
-    const twh__unit_entry *entry = &run->work.units[run->work.finished[2 * f]];
-    const twh__state      *state = &run->work.states[run->work.finished[2 * f + 1]];
-    for (int64_t r = first; r < twh__min(last, entry->unit.rows); ++r) results_write(run, &entry->unit, state, r);
-  }
+}
+
+/* Plan what becomes of the states of one tile's unit. */
+static int results_plan(twh__run *run, const twh__placement *place)
+{
+  twh__agenda     *agenda = &run->work.agenda;
+  twh__unit_entry *entry = &run->work.units[place->unit];
+
+  if (!twh__tree_push(&entry->tree, place->tile.level, place->tile.ordinal, place->leaf, agenda)) return 0;
+  if (--entry->tiles_left > 0) return 1;
+  entry->tiles_left = -1;
+  return twh__tree_finish(&entry->tree, place->unit, agenda);
 }
 
 twh_status twh__wave_merge(twh__run *run, twh_error *error)
 {
-  twh__workspace *work = &run->work;
+  twh__agenda *agenda = &run->work.agenda;
+  int          fits = 1;
 
-  run->merge_count = run->finished_count = 0;
+  agenda->count = 0;
   for (int64_t b = 0; b < run->wave_bundles; ++b) {
     twh__bundle *bundle = twh__run_bundle(run, b);
-    for (int64_t s = 0; s < bundle->filled; ++s) {
-      const twh__placement *place = &bundle->places[s];
-      twh__unit_entry      *entry = &work->units[place->unit];
-      if (!twh__tree_push(&entry->tree, place->tile.level, place->tile.ordinal, place->state, work->merges,
-                          &run->merge_count)) {
-        return twh__fail(error, TWH_E_MEMORY, "workspace: a unit's tree is full (a defect of the library)");
-      }
-      if (--entry->tiles_left > 0) continue;
-      work->finished[2 * run->finished_count] = place->unit;
-      work->finished[2 * run->finished_count + 1] = twh__tree_finish(&entry->tree, work->merges, &run->merge_count);
-      ++run->finished_count;
+    for (int64_t s = 0; s < bundle->filled && fits; ++s) fits = results_plan(run, &bundle->places[s]);
+  }
+  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+    twh__bundle *bundle = twh__run_bundle(run, b);
+    for (int64_t s = 0; s < bundle->filled && fits; ++s) {
+      twh__unit_entry *entry = &run->work.units[bundle->places[s].unit];
+      if (entry->tiles_left > 0) fits = twh__tree_keep(&entry->tree, agenda);
     }
   }
+  if (!fits) return twh__fail(error, TWH_E_MEMORY, "workspace: too few states (a defect of the library)");
   twh__parallel_for(run->plan->context, run->parallel_rows, results_rows_task, run);
-  for (int64_t m = 0; m < run->merge_count; ++m) work->free_states[run->free_states++] = work->merges[m].from;
-  for (int64_t f = 0; f < run->finished_count; ++f) {
-    work->units[work->finished[2 * f]].tiles_left = -1;
-    work->free_states[run->free_states++] = work->finished[2 * f + 1];
-  }
   return TWH_OK;
 }
 
 void twh__run_write_empty(twh__run *run)
 {
   const twh_plan *plan = run->plan;
-  twh__state     *state = &run->work.states[0];
-  int64_t         dim = plan->shape.v_dim;
+  twh__state     *state = &run->work.states[plan->layout.leaves]; /* a node; none is in use yet */
   twh__unit       unit;
 
   for (unit.span = 0; unit.span < plan->spans_count; ++unit.span) {
@@ -215,7 +220,6 @@ void twh__run_write_empty(twh__run *run)
         for (int64_t r = 0; r < unit.rows; ++r) {
           state->m[r] = -(double)INFINITY;
           state->a[r] = 0;
-          memset(state->b + r * dim, 0, (size_t)dim * sizeof *state->b);
           results_write(run, &unit, state, r);
         }
       }

@@ -22,8 +22,6 @@ typedef struct twh__run {
   int32_t         open[TWH__CLASSES];  /* bundle; -1: none */
   int64_t         wave_bundles, waves; /* bundles in this wave, and its number from 1 */
   int64_t         free_bundles;        /* top of the stack of free bundles */
-  int64_t         free_states;         /* top of the stack of free state buffers */
-  int64_t         merge_count, finished_count;
   int32_t         parallel_rows;       /* parts into which rows are split for merging */
   twh_run_stats   stats;
 } twh__run;

@@ -67,25 +67,36 @@ static void workspace_bundles(workspace_carver *carver, const twh_plan *plan, tw
 static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
 {
   const twh__layout *layout = &plan->layout;
-  int64_t            rows = twh__round_up(plan->lowering.q_block, 8);
+  int64_t            rows = twh__round_up(plan->lowering.q_block, 8), all = layout->leaves + layout->nodes;
 
-  workspace->states = WORKSPACE_ARRAY(carver, twh__state, layout->states);
-  workspace->free_states = WORKSPACE_ARRAY(carver, int32_t, layout->states);
-  workspace->state_rows = WORKSPACE_ARRAY(carver, int64_t, layout->states);
-  workspace->merges = WORKSPACE_ARRAY(carver, twh__merge, layout->states);
-  for (int64_t i = 0; i < layout->states; ++i) {
-    char *memory = workspace_take(carver, 1, layout->state_bytes, 64);
-    if (carver->overflow) return;
-    if (!carver->base) continue;
-    workspace->states[i].m = (double *)(void *)memory;
-    workspace->states[i].a = workspace->states[i].m + rows;
-    workspace->states[i].b = (float *)(void *)(workspace->states[i].a + rows);
+  workspace->states = WORKSPACE_ARRAY(carver, twh__state, all);
+  for (int64_t i = 0; i < all && !carver->overflow; ++i) {
+    twh__state state;
+    memset(&state, 0, sizeof state);
+    state.m = WORKSPACE_ARRAY(carver, double, rows);
+    state.a = WORKSPACE_ARRAY(carver, double, rows);
+    if (i < layout->leaves) {
+      state.factor = WORKSPACE_ARRAY(carver, double, rows);
+    } else {
+      int64_t outputs = 0;
+      if (!twh__multiply(rows, plan->shape.v_dim, &outputs)) carver->overflow = 1;
+      state.b = WORKSPACE_ARRAY(carver, double, outputs);
+    }
+    if (carver->base) workspace->states[i] = state;
   }
+  /* a wave plans at most one piece of work per state, and a result per unit */
+  workspace->agenda.work = WORKSPACE_ARRAY(carver, twh__merge, 2 * layout->leaves + layout->nodes + layout->units);
+  workspace->agenda.free_nodes = WORKSPACE_ARRAY(carver, int32_t, layout->nodes);
+  workspace->agenda.leaves = (int32_t)layout->leaves;
+}
+
+static void workspace_units(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
+{
+  const twh__layout *layout = &plan->layout;
+
   workspace->units = WORKSPACE_ARRAY(carver, twh__unit_entry, layout->units);
-  workspace->finished = WORKSPACE_ARRAY(carver, int32_t, 2 * layout->units);
-  for (int64_t i = 0; i < layout->units; ++i) {
+  for (int64_t i = 0; i < layout->units && !carver->overflow; ++i) {
     twh__node *nodes = WORKSPACE_ARRAY(carver, twh__node, layout->tree_nodes);
-    if (carver->overflow) return;
     if (!carver->base) continue;
     memset(&workspace->units[i], 0, sizeof workspace->units[i]);
     workspace->units[i].tiles_left = -1;
@@ -114,6 +125,7 @@ int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *wor
   workspace_cache(&carver, &workspace->mask, layout->mask_blocks, layout->mask_bytes, layout->alignment);
   workspace_bundles(&carver, plan, workspace);
   workspace_states(&carver, plan, workspace);
+  workspace_units(&carver, plan, workspace);
   workspace->calls = WORKSPACE_ARRAY(&carver, twh_call, calls);
   workspace->call_list = WORKSPACE_ARRAY(&carver, const twh_call *, calls);
   *bytes = carver.used;

@@ -19,7 +19,7 @@ typedef struct twh__operand {
 typedef struct twh__placement {
   twh__tile    tile;
   int32_t      unit;   /* entry of the table of units */
-  int32_t      state;  /* buffer that it is decoded into */
+  int32_t      leaf;   /* state that it is decoded into */
   twh__operand q, k, v, buckets, mask;
   int64_t      flagged;
 } twh__placement;
@@ -53,13 +53,10 @@ typedef struct twh__workspace {
   int32_t          *free_bundles;
   twh__buffers     *buffers;       /* (layout.bundles) */
   twh__unit_entry  *units;
-  twh__state       *states;        /* (layout.states) */
-  int32_t          *free_states;
-  int64_t          *state_rows;    /* rows of the unit whose state it is */
+  twh__state       *states;        /* (layout.leaves + layout.nodes) */
+  twh__agenda       agenda;
   twh_call         *calls;         /* of a wave */
   const twh_call  **call_list;
-  twh__merge       *merges;
-  int32_t          *finished;      /* pairs: unit entry, buffer */
 } twh__workspace;
 
 /* Calls that one wave can make. */

@@ -11,8 +11,9 @@
 #include "core/records.h"
 #include "core/view/view.h"
 
-/* Merge rows [first, last) of `from` into `into`. */
-void twh__state_merge(const twh__state *into, const twh__state *from, int64_t first, int64_t last, int64_t dim);
+/* Rows [first, last) of the node `into` become those of x and y together; y NULL: those of x. into may be x or y. */
+void twh__state_merge(const twh__state *into, const twh__state *x, const twh__state *y, int64_t first, int64_t last,
+                      int64_t dim);
 
 /* Add e^sink to the sum of one row. */
 void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int64_t dim);
@@ -23,25 +24,40 @@ void twh__state_write(const twh__state *state, int64_t row, int64_t dim, char *o
 
 typedef struct twh__node {
   int64_t index;   /* covers ordinals [index << level, (index + 1) << level) */
-  int32_t level, buffer;
+  int32_t level, state;
 } twh__node;
 
 typedef struct twh__tree {
   twh__node *nodes;
   int32_t    count, capacity;
+  int64_t    rows;  /* of its unit */
 } twh__tree;
 
-/* One merge to be done: buffer `from` into buffer `into`; from is free afterwards. */
+/* Work to be done in this order: state x and y merge into node `into` (y < 0: x is copied into it), or, with into < 0, the
+ * state x is the result of unit entry y. */
 typedef struct twh__merge {
-  int32_t into, from;
+  int32_t into, x, y;
+  int64_t rows;    /* of the unit */
 } twh__merge;
 
-/* A state has arrived at (level, index): appends the merges that become possible to merges[*count..]. 0 when the tree is
- * full. */
-int twh__tree_push(twh__tree *tree, int32_t level, int64_t index, int32_t buffer, twh__merge *merges, int64_t *count);
+/* The work of one wave, and the nodes that are free. States below `leaves` are leaves, which last as long as the wave. */
+typedef struct twh__agenda {
+  twh__merge *work;
+  int64_t     count;
+  int32_t    *free_nodes;
+  int64_t     free_count;
+  int32_t     leaves;
+} twh__agenda;
 
-/* All states have arrived: merge what is left. Returns the buffer of the result, or -1 if there was none. */
-int32_t twh__tree_finish(twh__tree *tree, twh__merge *merges, int64_t *count);
+/* A state has arrived at (level, index): plans the merges that become possible. 0 when the tree is full or no node is free. */
+int twh__tree_push(twh__tree *tree, int32_t level, int64_t index, int32_t state, twh__agenda *agenda);
+
+/* All states have arrived: plan the merges of what is left and the result, for unit entry `unit`. 0 when there is no state or
+ * node. */
+int twh__tree_finish(twh__tree *tree, int32_t unit, twh__agenda *agenda);
+
+/* The wave ends: leaves that are still in the tree become nodes. 0 when no node is free. */
+int twh__tree_keep(twh__tree *tree, twh__agenda *agenda);
 
 /* Nodes that a tree over n consecutive ordinals may need at the same time, with `late` of them out of order. */
 int32_t twh__tree_capacity(int64_t n, int32_t late);
