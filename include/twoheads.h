@@ -95,7 +95,7 @@ typedef struct twh_error {
   twh_status status;
   int32_t    oracle_code;  /* TWH_E_ORACLE: what the kernel's callback returned, unchanged; else 0 */
   int32_t    slot;         /* TWH_E_RESULT: slot within the call; else -1 */
-  int64_t    call; /* TWH_E_ORACLE: index of the first call of the batch that failed; TWH_E_RESULT: of the call; else -1 */
+  int64_t    call;         /* TWH_E_ORACLE: index of the failed batch's first call; TWH_E_RESULT: of the call; else -1 */
   int64_t    row;          /* TWH_E_RESULT: row within the slot; else -1 */
   char       message[232]; /* one line of English, zero-terminated, names the argument */
 } twh_error;
@@ -165,15 +165,15 @@ enum {
 };
 
 enum {
-  TWH_ORACLE_LSE = 1 << 0,               /* writes the log-sum-exp of each row, always f32, natural logarithm */
-  TWH_ORACLE_LSE_BASE2 = 1 << 1,         /* with LSE: log2 of the sum of e^logit instead */
+  TWH_ORACLE_LSE               = 1 << 0, /* writes the log-sum-exp of each row, always f32, natural logarithm */
+  TWH_ORACLE_LSE_BASE2         = 1 << 1, /* with LSE: log2 of the sum of e^logit instead */
   TWH_ORACLE_EMPTY_LSE_POS_INF = 1 << 2, /* with LSE: a row that sees no key gets +inf instead of -inf */
-  TWH_ORACLE_STRIDED = 1 << 3,           /* obeys the strides in each call; else only the declared ones are sent */
-  TWH_ORACLE_FEWER_ROWS = 1 << 4,        /* a call may have fewer query rows than q_len */
-  TWH_ORACLE_FEWER_KEYS = 1 << 5,        /* a call may have fewer keys than k_len ("any up to k_len") */
-  TWH_ORACLE_FEWER_SLOTS = 1 << 6,       /* a call may have fewer slots */
-  TWH_ORACLE_SCALE_PER_CALL = 1 << 7,    /* obeys twh_call.scale; desc.scale is not used */
-  TWH_ORACLE_F16_SCORES = 1 << 8 /* rounds its scores to f16 before the softmax; the host then does the same to its own */
+  TWH_ORACLE_STRIDED           = 1 << 3, /* obeys the strides in each call; else only the declared ones are sent */
+  TWH_ORACLE_FEWER_ROWS        = 1 << 4, /* a call may have fewer query rows than q_len */
+  TWH_ORACLE_FEWER_KEYS        = 1 << 5, /* a call may have fewer keys than k_len ("any up to k_len") */
+  TWH_ORACLE_FEWER_SLOTS       = 1 << 6, /* a call may have fewer slots */
+  TWH_ORACLE_SCALE_PER_CALL    = 1 << 7, /* obeys twh_call.scale; desc.scale is not used */
+  TWH_ORACLE_F16_SCORES        = 1 << 8  /* rounds its scores (capped) to f16; the host then does the same to its own */
 };
 
 /* One operand of a call, (slots, rows, dim): element (s, r, c) is data[s*slot_stride + r*row_stride + c]. Frozen: stands in
@@ -181,13 +181,13 @@ enum {
 typedef struct twh_operand {
   const void *data;
   int64_t     slot_stride, row_stride;
-  uint64_t id; /* within one execute, equal non-zero ids mean equal bytes, so that a device can keep what it has; 0: unknown */
+  uint64_t    id; /* within one execute equal ids mean equal bytes, so that a device can keep what it has; 0: unknown */
 } twh_operand;
 
 /* One call: `slots` independent attentions. For every slot s, row i < q_len and value column c < v_dim
- *     out[s][i][c] = sum over visible keys j of w_j v[s][j][c],   w = softmax over visible j of cap(scale <q[s][i], k[s][j]>)
- * + bias
- *     lse[s][i]    = log of the sum of the exponentials             (only with TWH_ORACLE_LSE)
+ *     z_j          = cap(scale <q[s][i], k[s][j]>) + bias           (bias: from an additive mask operand)
+ *     out[s][i][c] = sum over visible keys j of w_j v[s][j][c],     w = softmax of z over the visible keys
+ *     lse[s][i]    = log of the sum of e^z over the visible keys    (only with TWH_ORACLE_LSE)
  * with the descriptor's qk_dim, v_dim, scale and softcap. Filled by the library and handed over as a pointer, so that it can
  * grow. Fields that the descriptor's flags do not ask for hold what the descriptor says. */
 typedef struct twh_call {
@@ -198,7 +198,7 @@ typedef struct twh_call {
   twh_operand q, k, v;          /* (slots, q_len, qk_dim), (slots, k_len, qk_dim), (slots, k_len, v_dim) */
   twh_operand mask;             /* TWH_MASK_TENSOR: (slots, q_len, k_len) of mask_dtype; else data is NULL */
   double      scale;
-  void       *out; /* (slots, q_len, v_dim) of out_dtype; element (s, i, c) at s*out_slot_stride + i*out_row_stride + c */
+  void       *out;              /* (slots, q_len, v_dim) of out_dtype; (s, i, c) at s*out_slot_stride + i*out_row_stride + c */
   int64_t     out_slot_stride, out_row_stride;
   float      *lse;              /* (slots, q_len), element (s, i) at s*lse_slot_stride + i; NULL without TWH_ORACLE_LSE */
   int64_t     lse_slot_stride;
@@ -225,7 +225,7 @@ typedef struct twh_oracle_desc {
   uint32_t struct_size;
   uint32_t flags;                   /* TWH_ORACLE_* */
   int64_t  slots, q_len, k_len;     /* >= 1 */
-  int64_t  qk_dim, v_dim; /* >= 1; dimensions beyond the problem's are spare and save calls (docs/oracle-contract.md) */
+  int64_t  qk_dim, v_dim;           /* >= 1; more than the problem's are spare and save calls (docs/oracle-contract.md) */
   int32_t  dtype;                   /* of q, k, v: TWH_F32, TWH_F16, TWH_BF16 */
   int32_t  out_dtype;               /* of out; 0 = dtype */
   int32_t  mask_dtype;              /* of the mask operand: TWH_BOOL, or a float type that is added to the score; 0 = dtype */
@@ -335,7 +335,7 @@ typedef struct twh_problem {
   double   scale, softcap;         /* softcap >= 0; needs a kernel with the same one */
   const twh_pattern  *pattern;     /* NULL = every key */
   const twh_sequence *sequences;   /* NULL, or `batch` of them, copied: then tensors have batch 1 and hold all rows */
-  int32_t  mask_dtype; /* 0: no mask tensor; TWH_BOOL or a float type: one is given at execute (kernel: TWH_MASK_TENSOR) */
+  int32_t  mask_dtype;             /* 0: no mask tensor; TWH_BOOL or a float type: one is given at execute */
   int32_t  reserved;               /* 0 */
 } twh_problem;
 
@@ -406,7 +406,7 @@ typedef struct twh_tile_info {
   int64_t  k_begin, k_len;         /* keys within the sequence */
   int32_t  shape;                  /* TWH_SHAPE_* */
   int32_t  reversed;               /* 1: the keys stand in reverse order in the slot */
-  int64_t  diagonal; /* LOWER: row q_begin + t sees keys k_begin .. k_begin + t + diagonal; UPPER: from there on */
+  int64_t  diagonal;               /* LOWER: row q_begin + t sees keys k_begin .. k_begin + t + diagonal; UPPER: from there */
 } twh_tile_info;
 
 /* Visit the tiles in the order in which they are placed, made one at a time: no memory grows with their number.
@@ -441,7 +441,9 @@ typedef struct twh_run_stats {
   double   oracle_s;               /* during which kernel calls were running */
 } twh_run_stats;
 
-enum { TWH_RUN_CHECKED = 1 << 0 }; /* a NaN in what the kernel returned is an error, TWH_E_RESULT, not something to repair */
+/* TWH_RUN_CHECKED: a NaN in anything that the kernel returned is an error, TWH_E_RESULT. Without it, a sum that cannot be
+ * read is repaired or computed by the host, and a NaN in an output reaches that row of out. */
+enum { TWH_RUN_CHECKED = 1 << 0 };
 
 typedef struct twh_run_options {
   uint32_t struct_size;
@@ -467,9 +469,10 @@ TWH_API twh_status twh_plan_execute(const twh_plan *plan, const twh_tensors *ten
 enum { TWH_MERGE_EMPTY_POS_INF = 1 << 0 }; /* an lse of +inf also means: this row saw no key */
 
 /* Merge n partial results over disjoint sets of keys into the result over their union, per row:
- *     lse = ln( sum_i e^lse_i ),   out = sum_i e^(lse_i - lse) out_i          (lse_i = -inf contributes nothing, whatever
- * out_i is) outs, lses: n pointers each to tensors (batch, heads, rows, dim) and (batch, heads, rows); n >= 0. out may be one
- * of outs and lse one of lses (with the same strides); lse may be NULL. flags: TWH_MERGE_*. None visible: out 0, lse -inf.
+ *     lse = ln( sum_i e^lse_i ),   out = sum_i e^(lse_i - lse) out_i
+ * where an input with lse_i = -inf contributes nothing, whatever its out_i is. None visible: out 0, lse -inf.
+ * outs, lses: n pointers each to tensors (batch, heads, rows, dim) and (batch, heads, rows); n >= 0. out may be one of outs and
+ * lse one of lses (with the same strides); lse may be NULL. flags: TWH_MERGE_*.
  * Accumulates in float64. Allocates nothing.
  * Returns: TWH_OK; TWH_E_ARGUMENT; TWH_E_VERSION. Threads: any. Since 0.1. Source: docs/theory.md, merging. */
 TWH_API twh_status twh_states_merge(int64_t n, const twh_tensor *const *outs, const twh_tensor *const *lses, int64_t batch,

@@ -67,11 +67,8 @@ static void decode_begin(const twh__result *result, decode_tile *now)
   now->counted = (double)copies;
   now->anchor_column = anchor ? result->shape->v_dim : -1;
   now->share_column = share ? result->shape->v_dim + anchor : -1;
-  if (tile->reading == TWH__READ_LSE_SHARE) {
-    /* the share column holds a power of two in place of 1; beside an anchor column it cancels, beside an lse it does not */
-    const char *first = result->v.data + now->share_column / result->lowering->v_dim * result->v_slice_bytes;
-    now->counted = twh__load(first, result->lowering->dtype, now->share_column % result->lowering->v_dim);
-  }
+  /* the share column holds the lift in place of 1: beside an anchor column it cancels, beside an lse it does not */
+  if (tile->reading == TWH__READ_LSE_SHARE) now->counted = result->lift;
 }
 
 /* The sum of one row, a e^m, and the factor of its outputs. 0 if it cannot be read. */
@@ -159,23 +156,22 @@ int64_t twh__decode(const twh__result *result, twh__state *leaf)
   return tile->reading == TWH__READ_BUCKET ? twh__decode_repair(result, leaf) : flagged;
 }
 
-int64_t twh__decode_find_nan(const twh__result *result)
+int64_t twh__decode_find_nan(const twh__result *result, int64_t *part)
 {
   const twh__lowering *lowering = result->lowering;
   const twh__tile     *tile = result->tile;
+  int64_t              parts = lowering->values_parts + (result->buckets != NULL);
 
   for (int64_t i = 0; i < tile->rows; ++i) {
     int64_t position = tile->at + i * tile->at_step;
     if (result->any && !result->any[i]) continue;
+    *part = 0;
     if (result->lse && isnan(result->lse[position])) return i;
-    for (int64_t s = 0; s < lowering->values_parts; ++s) {
-      const char *row = result->out + s * result->slice_bytes + position * result->out_row_bytes;
+    for (*part = 0; *part < parts; ++*part) {
+      const char *row = result->out + *part * result->slice_bytes + position * result->out_row_bytes;
       for (int64_t c = 0; c < lowering->v_dim; ++c) {
         if (isnan(twh__load(row, lowering->out_dtype, c))) return i;
       }
-    }
-    for (int64_t c = 0; result->buckets && c < lowering->v_dim; ++c) {
-      if (isnan(twh__load(result->buckets + position * result->out_row_bytes, lowering->out_dtype, c))) return i;
     }
   }
   return -1;

@@ -32,8 +32,12 @@ void twh__unit_row(const twh__unit *unit, const twh__span *span, int64_t r, int6
 void twh__encode_queries(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile);
 void twh__encode_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile);
 
-/* values_parts slices of (slot_keys, v_dim), `slice_bytes` apart. */
-void twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile);
+/* values_parts slices of (slot_keys, v_dim), `slice_bytes` apart. Returns the lift: the power of two that everything of first
+ * copies is multiplied with (TWH__PAD_COPIES; else 1). */
+double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile);
+
+/* The lift of a bucket call, which needs no regard for the size of values. */
+double twh__bucket_lift(const twh__tile *tile);
 
 /* The values of a bucket call, (slot_keys, v_dim): key position j has a 1 in column j mod v_dim. */
 void twh__encode_buckets(char *to, int64_t row_bytes, const twh__lowering *lowering, const twh__tile *tile);
@@ -47,8 +51,8 @@ typedef struct twh__result {
   const twh__lowering *lowering;
   const twh__shape    *shape;
   const twh__tile     *tile;
-  twh__block           q, k, v, mask;    /* v: its first slice; mask.data NULL unless a mask tensor is part of the problem */
-  int64_t              v_slice_bytes;
+  twh__block           q, k, mask;       /* mask.data NULL unless a mask tensor is part of the problem */
+  double               lift;             /* of the values */
   const char          *any;              /* with mask: which placed rows see a key */
   char                *out;              /* value slices `slice_bytes` apart; out_row_bytes per row */
   const char          *buckets;          /* output of the bucket call, or NULL */
@@ -67,7 +71,8 @@ int64_t twh__decode_repair(const twh__result *result, twh__state *leaf);
  * over the kernel's. */
 void twh__decode_host(const twh__result *result, const twh__source *source, twh__state *leaf);
 
-/* The first placed row (number within the tile) with a NaN among what the kernel returned for it, or -1. */
-int64_t twh__decode_find_nan(const twh__result *result);
+/* The first placed row (number within the tile) with a NaN among what the kernel returned for it, or -1; `part` is the call
+ * that returned it: a value slice, or behind them the buckets. */
+int64_t twh__decode_find_nan(const twh__result *result, int64_t *part);
 
 #endif

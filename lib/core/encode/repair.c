@@ -46,7 +46,7 @@ static int repair_row(const twh__result *result, int64_t i, double *m, double *a
     if (twh__score_at(result, &query, at, &score)) twh__exp_sum_add(&sum, score);
   }
   if (tile->pads == TWH__PAD_MEAN || tile->pads == TWH__PAD_COPIES) {
-    *factor = 1 / total;
+    *factor = twh__bucket_lift(tile) / result->lift / total;
     most /= total;
   }
   if (!isfinite(sum.largest)) return 0;

@@ -35,7 +35,9 @@ static void values_put(char *to, int64_t row_bytes, int64_t slice_bytes, const t
   twh__store(slice + j * row_bytes, lowering->dtype, column % lowering->v_dim, 1);
 }
 
-static void values_lift_all(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile)
+/* Returns the lift. */
+static double values_lift_all(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source,
+                              const twh__tile *tile)
 {
   const twh__lowering *lowering = source->lowering;
   double               lift = values_lift(to, row_bytes, slice_bytes, source, tile);
@@ -48,14 +50,16 @@ static void values_lift_all(char *to, int64_t row_bytes, int64_t slice_bytes, co
       }
     }
   }
+  return lift;
 }
 
-void twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile)
+double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile)
 {
   const twh__lowering *lowering = source->lowering;
   int64_t              dim = source->shape->v_dim, item = twh__dtype_bytes(lowering->dtype), width = lowering->v_dim;
   int                  anchor = tile->reading == TWH__READ_ANCHOR || tile->reading == TWH__READ_ANCHOR_SHARE;
   int                  share = tile->reading == TWH__READ_LSE_SHARE || tile->reading == TWH__READ_ANCHOR_SHARE;
+  double               lift = 1;
 
   for (int64_t s = 0; s < lowering->values_parts; ++s) {
     int64_t count = twh__min(width, dim - s * width);
@@ -73,24 +77,32 @@ void twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const 
   for (int64_t a = 0; anchor && a < lowering->anchors; ++a) {
     values_put(to, row_bytes, slice_bytes, lowering, twh__anchor_at(tile->keys, lowering->anchors, a), dim);
   }
-  if (tile->pads == TWH__PAD_COPIES) values_lift_all(to, row_bytes, slice_bytes, source, tile);
+  if (tile->pads == TWH__PAD_COPIES) lift = values_lift_all(to, row_bytes, slice_bytes, source, tile);
   for (int64_t s = 0; s < lowering->values_parts; ++s) {
     int64_t j = tile->keys, copied = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / j * j : j;
     char   *slice = to + s * slice_bytes;
     for (; j < copied; ++j) memcpy(slice + j * row_bytes, slice + (j - tile->keys) * row_bytes, (size_t)(width * item));
     for (; j < tile->slot_keys; ++j) memset(slice + j * row_bytes, 0, (size_t)(width * item));
   }
+  return lift;
+}
+
+double twh__bucket_lift(const twh__tile *tile)
+{
+  double lift = 1;
+
+  if (tile->pads == TWH__PAD_COPIES) {
+    while (2 * lift <= (double)tile->slot_keys / (double)tile->keys) lift *= 2;
+  }
+  return lift;
 }
 
 void twh__encode_buckets(char *to, int64_t row_bytes, const twh__lowering *lowering, const twh__tile *tile)
 {
   int64_t item = twh__dtype_bytes(lowering->dtype), copied = tile->keys;
-  double  one = 1;
+  double  one = twh__bucket_lift(tile);
 
   if (tile->pads == TWH__PAD_MEAN) copied = tile->slot_keys / tile->keys * tile->keys;
-  if (tile->pads == TWH__PAD_COPIES) {
-    while (2 * one <= (double)tile->slot_keys / (double)tile->keys) one *= 2;
-  }
   for (int64_t j = 0; j < tile->slot_keys; ++j) {
     memset(to + j * row_bytes, 0, (size_t)(lowering->v_dim * item));
     if (j < copied) twh__store(to + j * row_bytes, lowering->dtype, j % tile->keys % lowering->v_dim, one);

@@ -79,7 +79,7 @@ static void layout_waves(const twh_plan *plan, const twh_plan_options *options, 
   const twh_oracle_desc *desc = &plan->oracle->desc;
   int64_t parts = twh__lower_parts(&plan->lowering, plan->lowering.reading), calls = LAYOUT_CALLS_PER_BATCH, bytes;
 
-  if (desc->max_calls_per_batch > 0) calls = desc->max_calls_per_batch;
+  if (desc->max_calls_per_batch > 0 && desc->max_calls_per_batch < INT64_MAX) calls = desc->max_calls_per_batch;
   if (options->max_calls_per_batch > 0) calls = twh__min(calls, options->max_calls_per_batch);
   layout->calls_per_batch = twh__min(calls, LAYOUT_MOST_CALLS);
   layout->concurrency = twh__min(desc->max_concurrent_batches, plan->context->desc.parallelism);

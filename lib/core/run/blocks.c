@@ -28,33 +28,39 @@ static void blocks_unlink(const twh__cache *cache, int32_t at)
   *link = cache->entries[at].next;
 }
 
-int twh__cache_get(twh__cache *cache, const twh__key *key, int64_t wave, char **block, uint64_t *id)
+/* A place for a new block: the first in the ring that this wave does not use. -1: none. */
+static int32_t blocks_evict(twh__cache *cache, int64_t wave)
 {
-  int32_t          *chain = blocks_chain(cache, key), at;
+  for (int32_t tried = 0; tried < cache->count; ++tried) {
+    int32_t at = cache->hand;
+    cache->hand = at + 1 == cache->count ? 0 : at + 1;
+    if (cache->entries[at].wave == wave) continue;
+    if (cache->entries[at].wave != 0) blocks_unlink(cache, at);
+    return at;
+  }
+  return -1;
+}
+
+int twh__cache_get(twh__cache *cache, const twh__key *key, int64_t wave, twh__found *found)
+{
+  int32_t          *chain = blocks_chain(cache, key), at = *chain;
   twh__cache_entry *entry;
 
-  for (at = *chain; at >= 0; at = cache->entries[at].next) {
+  while (at >= 0 && memcmp(&cache->entries[at].key, key, sizeof *key) != 0) at = cache->entries[at].next;
+  found->there = at >= 0;
+  if (!found->there) {
+    at = blocks_evict(cache, wave);
+    if (at < 0) return 0;
     entry = &cache->entries[at];
-    if (memcmp(&entry->key, key, sizeof *key) != 0) continue;
-    entry->wave = wave;
-    *block = cache->memory + at * cache->bytes;
-    *id = entry->id;
-    return 1;
-  }
-  for (int32_t tried = 0; ; ++tried) {
-    if (tried == cache->count) return -1;
-    at = cache->hand;
-    cache->hand = at + 1 == cache->count ? 0 : at + 1;
-    if (cache->entries[at].wave != wave) break;
+    entry->key = *key;
+    entry->id = ++cache->serial;
+    entry->next = *chain;
+    *chain = at;
   }
   entry = &cache->entries[at];
-  if (entry->wave != 0) blocks_unlink(cache, at);
-  entry->key = *key;
   entry->wave = wave;
-  entry->id = ++cache->serial;
-  entry->next = *chain;
-  *chain = at;
-  *block = cache->memory + at * cache->bytes;
-  *id = entry->id;
-  return 0;
+  found->block = cache->memory + at * cache->bytes;
+  found->note = &cache->notes[at];
+  found->id = entry->id;
+  return 1;
 }

@@ -25,6 +25,7 @@ typedef struct twh__cache {
   int32_t          *chains;     /* (chain_count), a power of two */
   int32_t           count, chain_count, hand;
   char             *memory;
+  double           *notes;      /* (count): one number of the encoder's with each block */
   int64_t           bytes;      /* of one block */
   uint64_t          serial;
 } twh__cache;
@@ -32,7 +33,15 @@ typedef struct twh__cache {
 /* Empty it. */
 void twh__cache_begin(twh__cache *cache);
 
-/* The block of `key`, in use by `wave` (> 0) from now on: 1 it is there, 0 the caller must encode it, -1 no place is left. */
-int twh__cache_get(twh__cache *cache, const twh__key *key, int64_t wave, char **block, uint64_t *id);
+/* The place of the block of `key`, in use by `wave` (> 0) from now on. */
+typedef struct twh__found {
+  int      there; /* 1; 0: the caller must encode it */
+  char    *block;
+  double  *note;
+  uint64_t id;
+} twh__found;
+
+/* 0 when every place is in use. */
+int twh__cache_get(twh__cache *cache, const twh__key *key, int64_t wave, twh__found *found);
 
 #endif

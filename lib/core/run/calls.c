@@ -148,7 +148,7 @@ static void calls_batch_task(void *arg, int64_t i)
   twh__run            *run = batches->run;
   int64_t              first = i * batches->size, n = twh__min(batches->size, batches->count - first);
 
-  (void)twh__oracle_call(run->plan->oracle, run->work.call_list + first, n, &run->failure);
+  (void)twh__oracle_call(run->plan->oracle, run->work.call_list + first, n, &run->ledger);
 }
 
 twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
@@ -177,15 +177,15 @@ twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
     for (int64_t i = 0; i < batch_count; ++i) calls_batch_task(&batches, i);
   }
   run->stats.oracle_s += twh__now() - begun;
-  run->stats.calls += batches.count;
-  run->stats.batches += batch_count;
-  if (run->failure.code != 0) {
+  run->stats.calls = run->ledger.calls;
+  run->stats.batches = run->ledger.batches;
+  if (run->ledger.code != 0) {
     twh_status status =
       twh__fail(error, TWH_E_ORACLE, "oracle: the kernel returned %d for the batch of calls that begins with number %lld",
-                (int)run->failure.code, (long long)run->failure.call);
+                (int)run->ledger.code, (long long)run->ledger.call);
     if (error && error->struct_size >= sizeof *error) {
-      error->oracle_code = run->failure.code;
-      error->call = run->failure.call;
+      error->oracle_code = run->ledger.code;
+      error->call = run->ledger.call;
     }
     return status;
   }

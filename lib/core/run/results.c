@@ -20,8 +20,7 @@ static void results_begin(const twh__run *run, int64_t b, int64_t s, int buckets
   result->tile = &place->tile;
   result->q = place->q.block;
   result->k = place->k.block;
-  result->v = place->v.block;
-  result->v_slice_bytes = layout->v_slice_bytes;
+  result->lift = place->v.note ? *place->v.note : 1;
   if (run->has_mask) {
     result->mask = place->mask.block;
     result->any = place->mask.block.data + layout->mask_any;
@@ -50,15 +49,29 @@ static void results_decode_task(void *arg, int64_t i)
   if (s >= bundle->filled) return;
   place->leaf = (int32_t)i;
   results_begin(run, b, s, place->tile.reading == TWH__READ_BUCKET, &result);
-  if (run->checked) {
-    place->flagged = -1 - twh__decode_find_nan(&result); /* < 0: the row that has one, from -1 down */
-    if (place->flagged < 0) return;
-  }
+  place->flagged = 0;
+  place->nan_row = run->checked ? twh__decode_find_nan(&result, &place->nan_part) : -1;
+  if (place->nan_row >= 0) return;
   place->flagged = twh__decode(&result, &run->work.states[place->leaf]);
   if (place->flagged > 0 && !results_is_anchor(&place->tile)) {
     twh__run_source(run, place, &source);
     twh__decode_host(&result, &source, &run->work.states[place->leaf]);
   }
+}
+
+static twh_status results_nan(const twh__bundle *bundle, int64_t s, twh_error *error)
+{
+  const twh__placement *place = &bundle->places[s];
+  int64_t    call = bundle->first_call + place->nan_part, row = place->tile.at + place->nan_row * place->tile.at_step;
+  twh_status status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN",
+                                (long long)call, (long long)s, (long long)row);
+
+  if (error && error->struct_size >= sizeof *error) {
+    error->call = call;
+    error->slot = (int32_t)s;
+    error->row = row;
+  }
+  return status;
 }
 
 /* After a parallel step: errors in the order of slots, and the statistics. */
@@ -70,17 +83,7 @@ static twh_status results_collect(twh__run *run, int64_t *repairs, twh_error *er
     bundle->repair = 0;
     for (int64_t s = 0; s < bundle->filled; ++s) {
       const twh__placement *place = &bundle->places[s];
-      if (place->flagged < 0) {
-        int64_t    row = place->tile.at + (-1 - place->flagged) * place->tile.at_step;
-        twh_status status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN",
-                                      (long long)bundle->first_call, (long long)s, (long long)row);
-        if (error && error->struct_size >= sizeof *error) {
-          error->call = bundle->first_call;
-          error->slot = (int32_t)s;
-          error->row = row;
-        }
-        return status;
-      }
+      if (place->nan_row >= 0) return results_nan(bundle, s, error);
       if (place->flagged == 0) continue;
       if (results_is_anchor(&place->tile)) {
         bundle->repair = 1;

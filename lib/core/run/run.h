@@ -18,7 +18,7 @@ typedef struct twh__run {
   int             has_lse, has_mask, has_sinks, checked;
   twh__workspace  work;
   twh__pack       pack;
-  twh__failure    failure;
+  twh__ledger     ledger;
   int32_t         open[TWH__CLASSES];  /* bundle; -1: none */
   int64_t         wave_bundles, waves; /* bundles in this wave, and its number from 1 */
   int64_t         free_bundles;        /* top of the stack of free bundles */

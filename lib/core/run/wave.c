@@ -35,6 +35,7 @@ static int wave_borrow(const twh__run *run, const twh__view *view, const char *d
     operand->block.row_bytes = row_stride * view->item;
   }
   operand->block.data = data;
+  operand->note = NULL;
   operand->id = rows == len ? ((uint64_t)(uintptr_t)data << 3 | kind) << 1 : 0;
   operand->encode = 0;
   return 1;
@@ -43,13 +44,16 @@ static int wave_borrow(const twh__run *run, const twh__view *view, const char *d
 static int wave_cached(twh__run *run, twh__cache *cache, const twh__key *key, int64_t row_bytes, uint64_t kind,
                        twh__operand *operand)
 {
-  int found = twh__cache_get(cache, key, run->waves, &operand->to, &operand->id);
+  twh__found found;
 
-  operand->encode = found == 0;
-  operand->id = (operand->id << 3 | kind) << 1 | 1; /* odd: never a borrowed one */
-  operand->block.data = operand->to;
+  if (!twh__cache_get(cache, key, run->waves, &found)) return 0;
+  operand->encode = !found.there;
+  operand->to = found.block;
+  operand->note = found.note;
+  operand->id = (found.id << 3 | kind) << 1 | 1; /* odd: never a borrowed one */
+  operand->block.data = found.block;
   operand->block.row_bytes = row_bytes;
-  return found >= 0;
+  return 1;
 }
 
 static void wave_key(twh__key *key, int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, int64_t f)
@@ -156,7 +160,8 @@ static void wave_encode_task(void *arg, int64_t i)
   if (place->q.encode) twh__encode_queries(place->q.to, place->q.block.row_bytes, &source, &place->tile);
   if (place->k.encode) twh__encode_keys(place->k.to, place->k.block.row_bytes, &source, &place->tile);
   if (place->v.encode) {
-    twh__encode_values(place->v.to, place->v.block.row_bytes, run->plan->layout.v_slice_bytes, &source, &place->tile);
+    *place->v.note =
+      twh__encode_values(place->v.to, place->v.block.row_bytes, run->plan->layout.v_slice_bytes, &source, &place->tile);
   }
   if (place->buckets.encode) twh__encode_buckets(place->buckets.to, place->buckets.block.row_bytes, lowering, &place->tile);
   if (place->mask.encode) {

@@ -34,6 +34,7 @@ static void workspace_cache(workspace_carver *carver, twh__cache *cache, int64_t
   cache->bytes = bytes;
   cache->entries = WORKSPACE_ARRAY(carver, twh__cache_entry, count);
   cache->chains = WORKSPACE_ARRAY(carver, int32_t, chains);
+  cache->notes = WORKSPACE_ARRAY(carver, double, count);
   cache->memory = workspace_take(carver, count, bytes, alignment);
 }
 

@@ -13,6 +13,7 @@ typedef struct twh__operand {
   uint64_t   id;
   int32_t    encode;  /* 1: this placement found the block missing and has it encoded */
   char      *to;      /* where */
+  double    *note;    /* of values: their lift */
 } twh__operand;
 
 /* A tile in its slot. */
@@ -21,7 +22,8 @@ typedef struct twh__placement {
   int32_t      unit;   /* entry of the table of units */
   int32_t      leaf;   /* state that it is decoded into */
   twh__operand q, k, v, buckets, mask;
-  int64_t      flagged;
+  int64_t      flagged;          /* rows that could not be read */
+  int64_t      nan_row, nan_part; /* checked runs: the first row with a NaN, or -1, and the part that returned it */
 } twh__placement;
 
 /* Tiles that share one set of queries and keys, and the calls that carry their parts. */

@@ -13,7 +13,7 @@ typedef struct twh__view {
   int64_t     item;                                  /* bytes of one element */
 } twh__view;
 
-/* Check a tensor of `dims` = {batch, heads, rows, dim} and make a view of it. float_only refuses TWH_BOOL. An extent of 0
+/* Check a tensor of `dims` = {batch, heads, rows, dim} and make a view of it. An extent of 0
  * anywhere allows data to be NULL. Fails with TWH_E_ARGUMENT, TWH_E_VERSION or TWH_E_OVERFLOW. */
 twh_status twh__view_make(twh__view *view, const twh_tensor *tensor, const int64_t dims[4], const char *name, twh_error *error);
 
