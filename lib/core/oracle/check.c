@@ -72,11 +72,11 @@ twh_status twh_oracle_check(const twh_context *context, const twh_oracle *oracle
                             void (*report)(void *user, const char *promise, int32_t verdict, const char *detail), void *user,
                             int64_t *untrue, twh_error *error)
 {
-  twh__check    check;
-  twh__finding  finding;
-  twh_status    status = TWH_OK;
-  int64_t       dims, found = 0;
-  size_t        bytes;
+  twh__check   check;
+  twh__finding finding;
+  twh_status   status = TWH_OK;
+  int64_t      dims, found = 0;
+  size_t       bytes;
 
   if (!oracle) return twh__fail(error, TWH_E_ARGUMENT, "oracle is NULL");
   memset(&check, 0, sizeof check);

@@ -12,8 +12,8 @@
 
 enum { TWH__CHECK_Q, TWH__CHECK_K, TWH__CHECK_V, TWH__CHECK_MASK, TWH__CHECK_OUT, TWH__CHECK_LSE, TWH__CHECK_BLOCKS };
 
-/* How the rows of a call lie in memory: as declared, apart from each other, with the slots inside the rows, or all slots with the
- * same inputs. */
+/* How the rows of a call lie in memory: as declared, apart from each other, with the slots inside the rows, or all slots with
+ * the same inputs. */
 enum { TWH__LAYOUT_DECLARED, TWH__LAYOUT_APART, TWH__LAYOUT_INTERLEAVED, TWH__LAYOUT_SHARED };
 
 typedef struct twh__check {
@@ -108,7 +108,8 @@ double twh__trial_lse(const twh__check *check, const twh__trial *trial, int64_t 
 /* Whether a row sees no key. */
 int twh__trial_empty(const twh__check *check, const twh__trial *trial, int64_t slot, int64_t row);
 
-/* The number of the first row (slots x rows) whose results are not the same bytes in both, or -1. Rows that see no key are left out. */
+/* The number of the first row (slots x rows) whose results are not the same bytes in both, or -1. Rows that see no key are
+ * left out. */
 int64_t twh__trial_compare(const twh__check *check, const twh__trial *a, const twh__trial *b);
 
 /* ---- recipes that several promises use ---- */
@@ -118,12 +119,16 @@ double twh__check_random(uint64_t seed, int64_t a, int64_t b, int64_t c);
 
 /* Independent random rows: q and k such that logits have standard deviation recipe.a, values in [-1, 1); a mask that hides a
  * quarter of the keys and, if it is additive, moves the others by up to 2. */
-void twh__recipe_random_q(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values);
-void twh__recipe_random_k(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values);
-void twh__recipe_random_v(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values);
+void twh__recipe_random_q(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                          double *values);
+void twh__recipe_random_k(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                          double *values);
+void twh__recipe_random_v(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                          double *values);
 void twh__recipe_random_mask(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
                              double *values);
-void twh__recipe_zero(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values);
+void twh__recipe_zero(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                      double *values);
 
 twh__recipe twh__recipe_random(uint64_t seed);
 
@@ -146,7 +151,8 @@ typedef struct twh__measure {
 } twh__measure;
 
 /* Compare a sample of rows with a direct evaluation; adds to `measure`, which starts zeroed. */
-twh_status twh__trial_measure(twh__check *check, const twh__trial *trial, const twh__tolerance *tolerance, twh__measure *measure);
+twh_status twh__trial_measure(twh__check *check, const twh__trial *trial, const twh__tolerance *tolerance,
+                              twh__measure *measure);
 
 /* Create, run, measure and destroy one trial. */
 twh_status twh__check_measure(twh__check *check, const twh__check_shape *shape, const twh__recipe *recipe,

@@ -1,7 +1,7 @@
 /* Calls made by hand for the check: operands between guarded margins, one run through the gate, and what the run left behind.
  *
- * A pointer is aligned to exactly the declared alignment and not to twice that. Inputs are surrounded by NaN, so that an element
- * read beyond the stated shape spoils a result; outputs start as one particular NaN that no arithmetic produces, so
+ * A pointer is aligned to exactly the declared alignment and not to twice that. Inputs are surrounded by NaN, so that an
+ * element read beyond the stated shape spoils a result; outputs start as one particular NaN that no arithmetic produces, so
  * that an element that was not written shows. Inputs are hashed before and after. */
 #include <math.h>
 #include <stdarg.h>
@@ -46,8 +46,8 @@ static unsigned char *check_call_at(const twh__check_block *block, int64_t slot,
   return block->memory + block->first + (slot * block->slot_stride + row * block->row_stride) * twh__dtype_bytes(block->dtype);
 }
 
-/* Strides and memory; the strides given are the declared ones, `guard` says whether it is an input (NaN) or a result. Pads are odd
- * numbers: only pointers of a call are aligned. */
+/* Strides and memory; the strides given are the declared ones, `guard` says whether it is an input (NaN) or a result. Pads are
+ * odd numbers: only pointers of a call are aligned. */
 static twh_status check_call_place(twh__check *check, twh__check_block *block, int32_t layout, int64_t row_stride,
                                    int64_t slot_stride, int guard)
 {
@@ -70,7 +70,7 @@ static twh_status check_call_place(twh__check *check, twh__check_block *block, i
       !twh__add(bytes, 2 * margin, &bytes) || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX) {
     return twh__fail(check->error, TWH_E_OVERFLOW, "a call of this kernel with margins is too large for this machine");
   }
-  block->memory = (unsigned char *)twh__allocate(check->context, (size_t)bytes, (size_t)(2 * alignment), check->error);
+  block->memory = (unsigned char *)twh__allocate(check->context, (size_t)bytes, (size_t)twh__max(16, 2 * alignment), check->error);
   if (!block->memory) return TWH_E_MEMORY;
   block->bytes = bytes;
   block->first = margin;
@@ -86,7 +86,8 @@ static void check_call_block(twh__check_block *block, int64_t slots, int64_t row
   block->dtype = dtype;
 }
 
-static void check_call_store(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)
+static void check_call_store(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                             double *values)
 {
   static const unsigned char visible[4] = { 1, 255, 2, 128 };
   const twh__check_block    *block = &trial->blocks[which];
@@ -175,11 +176,13 @@ twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, c
   if (TWH__FAILED(status)) goto fail;
   status = check_call_place(check, &blocks[TWH__CHECK_V], layout, desc->v_row_stride, desc->v_slot_stride, CHECK_CALL_NAN);
   if (TWH__FAILED(status)) goto fail;
-  status = check_call_place(check, &blocks[TWH__CHECK_OUT], layout, desc->out_row_stride, desc->out_slot_stride, CHECK_CALL_GUARD);
+  status =
+    check_call_place(check, &blocks[TWH__CHECK_OUT], layout, desc->out_row_stride, desc->out_slot_stride, CHECK_CALL_GUARD);
   if (TWH__FAILED(status)) goto fail;
   if (mask) {
     check_call_block(&blocks[TWH__CHECK_MASK], shape->slots, shape->q_len, shape->k_len, desc->mask_dtype);
-    status = check_call_place(check, &blocks[TWH__CHECK_MASK], layout, shape->k_len, shape->q_len * shape->k_len, CHECK_CALL_NAN);
+    status =
+      check_call_place(check, &blocks[TWH__CHECK_MASK], layout, shape->k_len, shape->q_len * shape->k_len, CHECK_CALL_NAN);
     if (TWH__FAILED(status)) goto fail;
   }
   if (desc->flags & TWH_ORACLE_LSE) {
@@ -287,7 +290,7 @@ twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t 
 {
   const twh_call *calls[CHECK_CALL_BATCH] = { NULL, NULL, NULL, NULL };
   uint64_t        hashes[CHECK_CALL_BATCH] = { 0, 0, 0, 0 };
-  twh__failure    failure = { 0, -1 };
+  twh__ledger     ledger = { 0, 0, 0, -1 };
   int32_t         code;
 
   for (int64_t i = 0; i < n; ++i) {
@@ -298,8 +301,8 @@ twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t 
     hashes[i] = check_call_hash(trials[i]);
     calls[i] = &trials[i]->call;
   }
-  code = twh__oracle_call(check->oracle, calls, n, &failure);
-  if (code != 0) return twh__oracle_fail(check->error, code, failure.call, "the kernel");
+  code = twh__oracle_call(check->oracle, calls, n, &ledger);
+  if (code != 0) return twh__oracle_fail(check->error, code, ledger.call, "the kernel");
   for (int64_t i = 0; i < n; ++i) {
     check->touched += check_call_hash(trials[i]) != hashes[i];
     check_call_inspect(check, trials[i], TWH__CHECK_OUT);

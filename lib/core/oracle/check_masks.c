@@ -1,8 +1,8 @@
 /* Promises on masks: at every position, not on a sample.
  *
  * With all scores equal a row returns the mean of the values it sees, so that values which identify keys say which keys those
- * were. A mask operand gives every row a set of its own, together covering all positions; under a causal mask values alternate and grow
- * such that one key more or less moves the mean of any row by about the same amount. */
+ * were. A mask operand gives every row a set of its own, together covering all positions; under a causal mask values alternate
+ * and grow such that one key more or less moves the mean of any row by about the same amount. */
 #include <math.h>
 #include <string.h>
 
@@ -96,8 +96,9 @@ twh_status twh__promise_mask_positions(twh__check *check, twh__finding *finding)
     if (TWH__FAILED(status)) return status;
   }
   if (wrong > 0) {
-    twh__finding_set(finding, TWH_CHECK_UNTRUE, "%lld of %lld rows do not see exactly their keys; the first one should see key %lld",
-                     (long long)wrong, (long long)(rows * calls), (long long)first);
+    twh__finding_set(finding, TWH_CHECK_UNTRUE,
+                     "%lld of %lld rows do not see exactly their keys; the first one should see key %lld", (long long)wrong,
+                     (long long)(rows * calls), (long long)first);
   } else {
     twh__finding_set(finding, TWH_CHECK_HOLDS, "%lld rows see exactly their keys, which cover all %lld positions",
                      (long long)(rows * calls), (long long)shape.k_len);
@@ -107,7 +108,8 @@ twh_status twh__promise_mask_positions(twh__check *check, twh__finding *finding)
 
 /* ---- mask values ---- */
 
-static void check_masks_bias(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)
+static void check_masks_bias(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                             double *values)
 {
   (void)check;
   for (int64_t j = 0; j < trial->blocks[which].dim; ++j) {
@@ -139,7 +141,9 @@ twh_status twh__promise_mask_values(twh__check *check, twh__finding *finding)
   twh__measure_report(check, &measure, finding);
   if (finding->verdict == TWH_CHECK_HOLDS) {
     if (check->desc->mask_dtype == TWH_BOOL) twh__finding_set(finding, TWH_CHECK_HOLDS, "every non-zero byte shows its key");
-    else twh__finding_set(finding, TWH_CHECK_HOLDS, "added to the scores, up to %.3g: largest error %.3g", recipe.b, measure.error);
+    else
+      twh__finding_set(finding, TWH_CHECK_HOLDS, "added to the scores, up to %.3g: largest error %.3g", recipe.b,
+                       measure.error);
   }
   return TWH_OK;
 }
@@ -260,8 +264,8 @@ twh_status twh__promise_empty_lse(twh__check *check, twh__finding *finding)
   if (TWH__FAILED(status)) return status;
   twh__measure_report(check, &measure, finding); /* the rows beside them */
   if (wrong > 0) {
-    twh__finding_set(finding, TWH_CHECK_UNTRUE, "%lld of %lld rows without a key have an lse that is not %sinf", (long long)wrong,
-                     (long long)rows, sign);
+    twh__finding_set(finding, TWH_CHECK_UNTRUE, "%lld of %lld rows without a key have an lse that is not %sinf",
+                     (long long)wrong, (long long)rows, sign);
   } else if (finding->verdict == TWH_CHECK_HOLDS) {
     twh__finding_set(finding, TWH_CHECK_HOLDS, "%lld rows without a key have lse %sinf", (long long)rows, sign);
   }

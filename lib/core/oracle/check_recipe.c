@@ -32,7 +32,7 @@ double twh__check_random(uint64_t seed, int64_t a, int64_t b, int64_t c)
   return check_recipe_number(check_recipe_key(seed, a, b), c);
 }
 
-/* scale <q, k> of `qk_dim` products of independent uniform numbers in [-A, A] has standard deviation |scale| sqrt(qk_dim) A^2 / 3. */
+/* scale <q, k> with independent uniform numbers in [-A, A] has standard deviation |scale| sqrt(qk_dim) A^2 / 3. */
 static double check_recipe_amplitude(const twh__check *check, const twh__trial *trial)
 {
   double scale = fabs(trial->call.scale), limit = check->desc->dtype == TWH_F16 ? 0x1p14 : 0x1p60, amplitude;
@@ -42,24 +42,28 @@ static double check_recipe_amplitude(const twh__check *check, const twh__trial *
   return fmin(limit, fmax(1 / limit, amplitude));
 }
 
-static void check_recipe_uniform(const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double amplitude, double *values)
+static void check_recipe_uniform(const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double amplitude,
+                                 double *values)
 {
   uint64_t key = check_recipe_key(trial->recipe.seed + (uint64_t)which, slot, row);
 
   for (int64_t c = 0; c < trial->blocks[which].dim; ++c) values[c] = amplitude * check_recipe_number(key, c);
 }
 
-void twh__recipe_random_q(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)
+void twh__recipe_random_q(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                          double *values)
 {
   check_recipe_uniform(trial, which, slot, row, check_recipe_amplitude(check, trial), values);
 }
 
-void twh__recipe_random_k(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)
+void twh__recipe_random_k(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                          double *values)
 {
   check_recipe_uniform(trial, which, slot, row, check_recipe_amplitude(check, trial), values);
 }
 
-void twh__recipe_random_v(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)
+void twh__recipe_random_v(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                          double *values)
 {
   (void)check;
   check_recipe_uniform(trial, which, slot, row, 1, values);
@@ -78,7 +82,8 @@ void twh__recipe_random_mask(const twh__check *check, const twh__trial *trial, i
   }
 }
 
-void twh__recipe_zero(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row, double *values)
+void twh__recipe_zero(const twh__check *check, const twh__trial *trial, int32_t which, int64_t slot, int64_t row,
+                      double *values)
 {
   (void)check;
   (void)slot;

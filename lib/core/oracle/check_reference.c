@@ -36,7 +36,8 @@ static void check_reference_finish(const twh__check *check, check_reference *ref
   twh__release(check->context, reference->numbers, reference->numbers_bytes);
 }
 
-static twh_status check_reference_start(const twh__check *check, const twh__trial *trial, int64_t slots, check_reference *reference)
+static twh_status check_reference_start(const twh__check *check, const twh__trial *trial, int64_t slots,
+                                        check_reference *reference)
 {
   int64_t dims = check->desc->qk_dim + check->desc->v_dim, count, bytes;
   int64_t per_row = twh__max(1, trial->call.k_len) * twh__min(dims, 1 << 20);
@@ -118,7 +119,8 @@ static void check_reference_advance(const twh__check *check, const twh__trial *t
   ++row->keys;
 }
 
-static void check_reference_slot(const twh__check *check, const twh__trial *trial, int64_t slot, double grow, check_reference *reference)
+static void check_reference_slot(const twh__check *check, const twh__trial *trial, int64_t slot, double grow,
+                                 check_reference *reference)
 {
   for (int64_t i = 0; i < reference->count; ++i) {
     check_reference_row *row = &reference->rows[i];
@@ -143,7 +145,8 @@ static void check_reference_slot(const twh__check *check, const twh__trial *tria
 }
 
 /* As check.h says; n keys were added up in at least f32. */
-static double check_reference_bound(const twh__check *check, const check_reference_row *row, const twh__tolerance *tolerance, double out)
+static double check_reference_bound(const twh__check *check, const check_reference_row *row, const twh__tolerance *tolerance,
+                                    double out)
 {
   double noise = sqrt(row->squares) / row->a, values = row->values / row->a, n = (double)row->keys, bound;
 
@@ -163,8 +166,8 @@ static double check_reference_ratio(double error, double bound)
   return error <= bound ? error / bound : error < INFINITY ? fmax(error / bound, 1 + 0x1p-20) : INFINITY;
 }
 
-static void check_reference_compare_lse(const twh__check *check, const twh__trial *trial, int64_t slot, const check_reference_row *row,
-                                        twh__measure *measure)
+static void check_reference_compare_lse(const twh__check *check, const twh__trial *trial, int64_t slot,
+                                        const check_reference_row *row, twh__measure *measure)
 {
   double got, wanted = row->m + log(row->a), bound;
 
@@ -179,8 +182,8 @@ static void check_reference_compare_lse(const twh__check *check, const twh__tria
   }
 }
 
-static void check_reference_compare(const twh__check *check, const twh__trial *trial, int64_t slot, const check_reference_row *row,
-                                    const twh__tolerance *tolerance, twh__measure *measure)
+static void check_reference_compare(const twh__check *check, const twh__trial *trial, int64_t slot,
+                                    const check_reference_row *row, const twh__tolerance *tolerance, twh__measure *measure)
 {
   twh__trial_row(trial, TWH__CHECK_OUT, slot, row->row, check->row);
   for (int64_t c = 0; c < check->desc->v_dim; ++c) {
@@ -203,7 +206,8 @@ static void check_reference_compare(const twh__check *check, const twh__trial *t
   ++measure->rows;
 }
 
-twh_status twh__trial_measure(twh__check *check, const twh__trial *trial, const twh__tolerance *tolerance, twh__measure *measure)
+twh_status twh__trial_measure(twh__check *check, const twh__trial *trial, const twh__tolerance *tolerance,
+                              twh__measure *measure)
 {
   int64_t         slots = twh__min(trial->call.slots, CHECK_REFERENCE_SLOTS);
   check_reference reference;
@@ -250,8 +254,9 @@ void twh__measure_report(const twh__check *check, const twh__measure *measure, t
   const char *mode = measure->mode == TWH_MASK_NONE ? "no mask" : measure->mode == TWH_MASK_CAUSAL ? "causal" : "mask operand";
 
   if (!(measure->ratio <= 1)) {
-    twh__finding_set(finding, TWH_CHECK_UNTRUE, "%s: slot %lld, row %lld, column %lld is %.6g, should be %.6g: %.3g times the bound",
-                     mode, (long long)measure->slot, (long long)measure->row, (long long)measure->column, measure->got,
+    twh__finding_set(finding, TWH_CHECK_UNTRUE,
+                     "%s: slot %lld, row %lld, column %lld is %.6g, should be %.6g: %.3g times the bound", mode,
+                     (long long)measure->slot, (long long)measure->row, (long long)measure->column, measure->got,
                      measure->wanted, measure->ratio);
   } else if (lse && !(measure->lse_ratio[base2] <= 1)) {
     twh__finding_set(finding, TWH_CHECK_UNTRUE, "out is right, lse is off by up to %.6g", measure->lse_error[base2]);

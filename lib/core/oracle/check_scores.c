@@ -309,6 +309,7 @@ twh_status twh__promise_underflow(twh__check *check, twh__finding *finding)
 twh_status twh__promise_f16_scores(twh__check *check, twh__finding *finding)
 {
   twh__finding_set(finding, TWH_CHECK_SKIPPED, "%s",
-                   check->desc->flags & TWH_ORACLE_F16_SCORES ? "a kernel's inner rounding cannot be seen from outside" : "not declared");
+                   check->desc->flags & TWH_ORACLE_F16_SCORES ? "a kernel's inner rounding cannot be seen from outside"
+                                                              : "not declared");
   return TWH_OK;
 }

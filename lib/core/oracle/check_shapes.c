@@ -57,16 +57,16 @@ twh_status twh__promise_rows(twh__check *check, twh__finding *finding)
 {
   const twh_oracle_desc *desc = check->desc;
   twh__check_shape       shape = twh__check_full(check, TWH_MASK_NONE);
-  return check_shapes_fewer(check, TWH_ORACLE_FEWER_ROWS, desc->q_len, desc->q_len_min, desc->q_len_step, &shape, &shape.q_len, 401,
-                            finding);
+  return check_shapes_fewer(check, TWH_ORACLE_FEWER_ROWS, desc->q_len, desc->q_len_min, desc->q_len_step, &shape, &shape.q_len,
+                            401, finding);
 }
 
 twh_status twh__promise_keys(twh__check *check, twh__finding *finding)
 {
   const twh_oracle_desc *desc = check->desc;
   twh__check_shape       shape = twh__check_full(check, TWH_MASK_NONE);
-  return check_shapes_fewer(check, TWH_ORACLE_FEWER_KEYS, desc->k_len, desc->k_len_min, desc->k_len_step, &shape, &shape.k_len, 402,
-                            finding);
+  return check_shapes_fewer(check, TWH_ORACLE_FEWER_KEYS, desc->k_len, desc->k_len_min, desc->k_len_step, &shape, &shape.k_len,
+                            402, finding);
 }
 
 twh_status twh__promise_slots(twh__check *check, twh__finding *finding)
@@ -89,7 +89,8 @@ twh_status twh__promise_strides(twh__check *check, twh__finding *finding)
   if (TWH__FAILED(status)) return status;
   twh__measure_report(check, &measure, finding);
   if (finding->verdict == TWH_CHECK_HOLDS) {
-    twh__finding_set(finding, TWH_CHECK_HOLDS, "rows apart, slots inside rows, slots that share inputs: largest error %.3g", measure.error);
+    twh__finding_set(finding, TWH_CHECK_HOLDS, "rows apart, slots inside rows, slots that share inputs: largest error %.3g",
+                     measure.error);
   }
   return TWH_OK;
 }
@@ -152,8 +153,8 @@ twh_status twh__promise_determinism(twh__check *check, twh__finding *finding)
 twh_status twh__promise_written(twh__check *check, twh__finding *finding)
 {
   if (check->missed > 0) {
-    twh__finding_set(finding, TWH_CHECK_UNTRUE, "%lld of %lld elements were not written, first in call %lld", (long long)check->missed,
-                     (long long)check->elements, (long long)check->first_missed);
+    twh__finding_set(finding, TWH_CHECK_UNTRUE, "%lld of %lld elements were not written, first in call %lld",
+                     (long long)check->missed, (long long)check->elements, (long long)check->first_missed);
   } else {
     twh__finding_set(finding, TWH_CHECK_HOLDS, "%lld elements written in %lld calls", (long long)check->elements,
                      (long long)check->calls);

@@ -55,8 +55,9 @@ twh_status twh__promise_lse(twh__check *check, twh__finding *finding)
   if (!(check->desc->flags & TWH_ORACLE_LSE)) {
     twh__finding_set(finding, TWH_CHECK_SKIPPED, "the kernel declares no lse");
   } else {
-    twh__finding_set(finding, holds ? TWH_CHECK_HOLDS : TWH_CHECK_UNTRUE, "largest error %.3g (read in base %s), %.3g of the bound",
-                     check->lse_error[base2], base2 ? "2" : "e", check->lse_ratio[base2]);
+    twh__finding_set(finding, holds ? TWH_CHECK_HOLDS : TWH_CHECK_UNTRUE,
+                     "largest error %.3g (read in base %s), %.3g of the bound", check->lse_error[base2], base2 ? "2" : "e",
+                     check->lse_ratio[base2]);
   }
   return TWH_OK;
 }

@@ -123,7 +123,8 @@ static twh_status contract_check_masks(const twh_oracle_desc *desc, twh_error *e
   }
   if (desc->mask_value != 0) {
     if (!(desc->mask_modes & TWH_MASK_TENSOR)) {
-      return twh__fail(error, TWH_E_ARGUMENT, "oracle.mask_value is %g, but mask_modes has no TWH_MASK_TENSOR", desc->mask_value);
+      return twh__fail(error, TWH_E_ARGUMENT, "oracle.mask_value is %g, but mask_modes has no TWH_MASK_TENSOR",
+                       desc->mask_value);
     }
     if (desc->mask_dtype == TWH_BOOL) {
       return twh__fail(error, TWH_E_ARGUMENT, "oracle.mask_value is %g, but mask_dtype is TWH_BOOL", desc->mask_value);
@@ -148,10 +149,12 @@ static twh_status contract_complete_scores(twh_oracle_desc *desc, twh_error *err
     return twh__fail(error, TWH_E_ARGUMENT, "oracle.softcap is %g; it must be finite and at least 0", desc->softcap);
   }
   if (!isfinite(desc->cost_per_call) || desc->cost_per_call < 0) {
-    return twh__fail(error, TWH_E_ARGUMENT, "oracle.cost_per_call is %g; it must be finite and at least 0", desc->cost_per_call);
+    return twh__fail(error, TWH_E_ARGUMENT, "oracle.cost_per_call is %g; it must be finite and at least 0",
+                     desc->cost_per_call);
   }
   if (!isfinite(desc->cost_per_batch) || desc->cost_per_batch < 0) {
-    return twh__fail(error, TWH_E_ARGUMENT, "oracle.cost_per_batch is %g; it must be finite and at least 0", desc->cost_per_batch);
+    return twh__fail(error, TWH_E_ARGUMENT, "oracle.cost_per_batch is %g; it must be finite and at least 0",
+                     desc->cost_per_batch);
   }
   if (desc->cost_per_call == 0) desc->cost_per_call = 1;
   return TWH_OK;
@@ -166,8 +169,8 @@ static twh_status contract_complete_strides(const char *name, int64_t slots, int
 
   if (*row_stride == 0) *row_stride = dim;
   if (*row_stride < dim) {
-    return twh__fail(error, TWH_E_ARGUMENT, "oracle.%s_row_stride is %lld; a row has %lld elements", name, (long long)*row_stride,
-                     (long long)dim);
+    return twh__fail(error, TWH_E_ARGUMENT, "oracle.%s_row_stride is %lld; a row has %lld elements", name,
+                     (long long)*row_stride, (long long)dim);
   }
   if (*slot_stride == 0 && !twh__multiply(rows, *row_stride, slot_stride)) goto overflow;
   if (*slot_stride < dim) {
@@ -192,7 +195,8 @@ static twh_status contract_check_products(const twh_oracle_desc *desc, twh_error
   int64_t rows, pairs, bytes;
 
   if (!twh__multiply(desc->slots, desc->q_len, &rows) || !twh__multiply(rows, desc->k_len, &pairs) ||
-      !twh__multiply(pairs, twh__dtype_bytes(desc->mask_dtype), &bytes) || !twh__multiply(rows, (int64_t)sizeof(float), &bytes)) {
+      !twh__multiply(pairs, twh__dtype_bytes(desc->mask_dtype), &bytes) ||
+      !twh__multiply(rows, (int64_t)sizeof(float), &bytes)) {
     return twh__fail(error, TWH_E_OVERFLOW, "oracle.slots, q_len and k_len: the product does not fit");
   }
   return TWH_OK;
@@ -232,8 +236,10 @@ static twh_status contract_complete_calls(twh_oracle_desc *desc, twh_error *erro
     return twh__fail(error, TWH_E_ARGUMENT, "oracle.alignment is %lld; it must be a power of two, at most %d",
                      (long long)desc->alignment, (int)CONTRACT_MAX_ALIGNMENT);
   }
-  /* the widest of the types that a call may hold */
-  if (desc->alignment < (int64_t)sizeof(double)) desc->alignment = (int64_t)sizeof(double);
+  /* at least what the types in a call need */
+  desc->alignment = twh__max(desc->alignment, twh__max(twh__dtype_bytes(desc->dtype), twh__dtype_bytes(desc->out_dtype)));
+  if (desc->mask_modes & TWH_MASK_TENSOR) desc->alignment = twh__max(desc->alignment, twh__dtype_bytes(desc->mask_dtype));
+  if (desc->flags & TWH_ORACLE_LSE) desc->alignment = twh__max(desc->alignment, (int64_t)sizeof(float));
   if (desc->max_calls_per_batch == 0) desc->max_calls_per_batch = INT64_MAX;
   if (desc->max_concurrent_batches == 0) desc->max_concurrent_batches = 1;
   if (!desc->submit != !desc->wait) {
@@ -246,6 +252,35 @@ static twh_status contract_complete_calls(twh_oracle_desc *desc, twh_error *erro
   return TWH_OK;
 }
 
+static twh_status contract_complete_operands(twh_oracle_desc *desc, twh_error *error)
+{
+  twh_status status;
+
+  status = contract_complete_strides("q", desc->slots, desc->q_len, desc->qk_dim, desc->dtype, &desc->q_row_stride,
+                                     &desc->q_slot_stride, error);
+  if (TWH__FAILED(status)) return status;
+  status = contract_complete_strides("k", desc->slots, desc->k_len, desc->qk_dim, desc->dtype, &desc->k_row_stride,
+                                     &desc->k_slot_stride, error);
+  if (TWH__FAILED(status)) return status;
+  status = contract_complete_strides("v", desc->slots, desc->k_len, desc->v_dim, desc->dtype, &desc->v_row_stride,
+                                     &desc->v_slot_stride, error);
+  if (TWH__FAILED(status)) return status;
+  return contract_complete_strides("out", desc->slots, desc->q_len, desc->v_dim, desc->out_dtype, &desc->out_row_stride,
+                                   &desc->out_slot_stride, error);
+}
+
+static twh_status contract_complete_lengths(twh_oracle_desc *desc, twh_error *error)
+{
+  int        rows = (desc->flags & TWH_ORACLE_FEWER_ROWS) != 0, keys = (desc->flags & TWH_ORACLE_FEWER_KEYS) != 0;
+  twh_status status;
+
+  status = contract_complete_length("q_len", "TWH_ORACLE_FEWER_ROWS", rows, desc->q_len, &desc->q_len_min, &desc->q_len_step,
+                                    error);
+  if (TWH__FAILED(status)) return status;
+  return contract_complete_length("k_len", "TWH_ORACLE_FEWER_KEYS", keys, desc->k_len, &desc->k_len_min, &desc->k_len_step,
+                                  error);
+}
+
 twh_status twh__contract_complete(twh_oracle_desc *desc, twh_error *error)
 {
   twh_status status;
@@ -255,18 +290,8 @@ twh_status twh__contract_complete(twh_oracle_desc *desc, twh_error *error)
   if (TWH__FAILED(status = contract_complete_dtypes(desc, error))) return status;
   if (TWH__FAILED(status = contract_check_masks(desc, error))) return status;
   if (TWH__FAILED(status = contract_complete_scores(desc, error))) return status;
-  if (TWH__FAILED(status = contract_complete_strides("q", desc->slots, desc->q_len, desc->qk_dim, desc->dtype,
-                                                     &desc->q_row_stride, &desc->q_slot_stride, error))) return status;
-  if (TWH__FAILED(status = contract_complete_strides("k", desc->slots, desc->k_len, desc->qk_dim, desc->dtype,
-                                                     &desc->k_row_stride, &desc->k_slot_stride, error))) return status;
-  if (TWH__FAILED(status = contract_complete_strides("v", desc->slots, desc->k_len, desc->v_dim, desc->dtype,
-                                                     &desc->v_row_stride, &desc->v_slot_stride, error))) return status;
-  if (TWH__FAILED(status = contract_complete_strides("out", desc->slots, desc->q_len, desc->v_dim, desc->out_dtype,
-                                                     &desc->out_row_stride, &desc->out_slot_stride, error))) return status;
+  if (TWH__FAILED(status = contract_complete_operands(desc, error))) return status;
   if (TWH__FAILED(status = contract_check_products(desc, error))) return status;
-  if (TWH__FAILED(status = contract_complete_length("q_len", "TWH_ORACLE_FEWER_ROWS", (desc->flags & TWH_ORACLE_FEWER_ROWS) != 0,
-                                                    desc->q_len, &desc->q_len_min, &desc->q_len_step, error))) return status;
-  if (TWH__FAILED(status = contract_complete_length("k_len", "TWH_ORACLE_FEWER_KEYS", (desc->flags & TWH_ORACLE_FEWER_KEYS) != 0,
-                                                    desc->k_len, &desc->k_len_min, &desc->k_len_step, error))) return status;
+  if (TWH__FAILED(status = contract_complete_lengths(desc, error))) return status;
   return contract_complete_calls(desc, error);
 }

@@ -51,26 +51,28 @@ static int32_t gate_call_kernel(const twh_oracle_desc *desc, const twh_call *con
   return code != 0 ? code : desc->wait(desc->user, ticket);
 }
 
-int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__failure *failure)
+int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger)
 {
   twh__gate *gate = oracle->gate;
   int32_t    code;
 
   pthread_mutex_lock(&gate->lock);
-  while (failure->code == 0 && gate->running >= gate->limit) pthread_cond_wait(&gate->left, &gate->lock);
-  if (failure->code == 0) {
+  while (ledger->code == 0 && gate->running >= gate->limit) pthread_cond_wait(&gate->left, &gate->lock);
+  if (ledger->code == 0) {
     ++gate->running;
+    ledger->calls += n;
+    ++ledger->batches;
     pthread_mutex_unlock(&gate->lock);
     code = gate_call_kernel(&oracle->desc, calls, n);
     pthread_mutex_lock(&gate->lock);
     --gate->running;
-    if (code != 0 && failure->code == 0) {
-      failure->code = code;
-      failure->call = calls[0]->index;
+    if (code != 0 && ledger->code == 0) {
+      ledger->code = code;
+      ledger->call = calls[0]->index;
     }
     pthread_cond_broadcast(&gate->left);
   }
-  code = failure->code;
+  code = ledger->code;
   pthread_mutex_unlock(&gate->lock);
   return code;
 }

@@ -20,24 +20,27 @@ struct twh_oracle {
 /* The size that twh_oracle_desc had in its first version. */
 #define TWH__ORACLE_DESC_LEAST (offsetof(twh_oracle_desc, user) + sizeof(void *))
 
-/* Check a description and fill in what was left 0: out_dtype, mask_dtype, strides, alignment, the limits (INT64_MAX where
- * there is none) and costs. Lengths that may be fewer get their step, and a minimum that is a multiple of it; lengths
- * that may not get min = step = the length. Completing a completed description changes nothing. */
+/* Check a description and fill in what was left 0: out_dtype, mask_dtype, strides, alignment (never less than the types in a
+ * call need), the limits (INT64_MAX where there is none) and costs. Lengths that may be fewer get their step, and a minimum
+ * that is a multiple of it; lengths that may not get min = step = the length. Completing a completed description changes
+ * nothing. */
 twh_status twh__contract_complete(twh_oracle_desc *desc, twh_error *error);
 
 twh_status twh__gate_create(const twh_context *context, int64_t limit, twh__gate **out, twh_error *error);
 void       twh__gate_destroy(const twh_context *context, twh__gate *gate);
 
-/* The first failure of one execute: what the kernel returned, and the index of the first call of that batch. */
-typedef struct twh__failure {
+/* What one execute has asked of the kernel, and its first failure: what the kernel returned, and the index of the first call of
+ * that batch. */
+typedef struct twh__ledger {
+  int64_t calls, batches;
   int32_t code;
   int64_t call;
-} twh__failure;
+} twh__ledger;
 
-/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running. `failure` is shared by
- * all batches of one execute, starts zeroed, and is read and written under the gate's lock only: once its code is non-zero the
- * kernel is not called any more. Returns failure->code: 0 as long as nothing has failed. */
-int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__failure *failure);
+/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running. `ledger` is shared
+ * by all batches of one execute, starts zeroed, and is read and written under the gate's lock only: once its code is non-zero
+ * the kernel is not called any more. Returns ledger->code: 0 as long as nothing has failed. */
+int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger);
 
 /* TWH_E_ORACLE with the kernel's own code and the index of the call (-1: none); `what` returned it. */
 twh_status twh__oracle_fail(twh_error *error, int32_t code, int64_t call, const char *what);

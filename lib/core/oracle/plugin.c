@@ -6,7 +6,8 @@
 
 #ifdef TWH_NO_PLUGINS
 
-twh_status twh_oracle_load(const twh_context *context, const char *path, const char *options, twh_oracle **out, twh_error *error)
+twh_status twh_oracle_load(const twh_context *context, const char *path, const char *options, twh_oracle **out,
+                           twh_error *error)
 {
   (void)context;
   (void)path;
@@ -52,7 +53,8 @@ static twh_status plugin_register(const twh_context *context, const char *path, 
   return status;
 }
 
-twh_status twh_oracle_load(const twh_context *context, const char *path, const char *options, twh_oracle **out, twh_error *error)
+twh_status twh_oracle_load(const twh_context *context, const char *path, const char *options, twh_oracle **out,
+                           twh_error *error)
 {
   void      *library;
   twh_status status;

@@ -7,6 +7,8 @@
 
 #include "core/run/run.h"
 
+enum { RESULTS_ROWS = 16 }; /* merged together */
+
 static void results_begin(const twh__run *run, int64_t b, int64_t s, int buckets, twh__result *result)
 {
   const twh_oracle_desc *desc = &run->plan->oracle->desc;
@@ -154,21 +156,29 @@ static void results_write(const twh__run *run, const twh__unit *unit, const twh_
   twh__state_write(state, r, dim, twh__view_row(&run->out, span->batch, head, row), run->out.dtype, lse, run->lse.dtype);
 }
 
-static void results_rows_task(void *arg, int64_t i)
+/* All of the wave's work on a few rows: what one merge writes is still in the cache when the next one reads it. */
+static void results_rows(const twh__run *run, int64_t first, int64_t last)
 {
-  const twh__run *run = (const twh__run *)arg;
-  int64_t         parts = run->parallel_rows, block = run->plan->lowering.q_block, dim = run->plan->shape.v_dim;
-  int64_t         first = block * i / parts, last = block * (i + 1) / parts;
-
   for (int64_t w = 0; w < run->work.agenda.count; ++w) {
     const twh__merge *work = &run->work.agenda.work[w];
     const twh__state *x = &run->work.states[work->x];
     int64_t           end = twh__min(last, work->rows);
     if (work->into >= 0) {
-      twh__state_merge(&run->work.states[work->into], x, work->y < 0 ? NULL : &run->work.states[work->y], first, end, dim);
+      twh__state_merge(&run->work.states[work->into], x, work->y < 0 ? NULL : &run->work.states[work->y], first, end,
+                       run->plan->shape.v_dim);
     } else {
       for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->y].unit, x, r);
     }
+  }
+}
+
+static void results_rows_task(void *arg, int64_t i)
+{
+  const twh__run *run = (const twh__run *)arg;
+  int64_t         block = run->plan->lowering.q_block, last = block * (i + 1) / run->parallel_rows;
+
+  for (int64_t first = block * i / run->parallel_rows; first < last; first += RESULTS_ROWS) {
+    results_rows(run, first, twh__min(last, first + RESULTS_ROWS));
   }
 }
 
