@@ -63,8 +63,8 @@ static void plugin_release(void *user)
   free(user);
 }
 
-/* The only symbol that twoheads looks for, and the only one that has to be visible. Declared with the header's type, so that the
- * compiler compares. */
+/* The only symbol that twoheads looks for, and the only one that has to be visible. Declared with the header's type, so that
+ * the compiler compares. */
 #ifdef __GNUC__
 __attribute__((visibility("default")))
 #endif
