@@ -7,6 +7,7 @@
 #include "json.h"
 #include "oracles.h"
 #include "setup.h"
+#include "wording.h"
 
 typedef struct cmd_check_row {
   char   *promise, *detail;
@@ -99,7 +100,7 @@ static int cmd_check_run(const options *given, const twh_context *context, const
   twh_error_init(&failure);
   status = twh_oracle_check(context, oracle, cmd_check_report, &table, &untrue, &failure);
   if (status < 0)
-    failed = complaint_from(error, &failure, NULL);
+    failed = wording_complain(error, &failure, NULL);
   else if (table.incomplete)
     failed = complaint_make(error, EXIT_FAILED, "not enough memory for the table");
   else if (given->json)

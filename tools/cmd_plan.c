@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "setup.h"
+#include "wording.h"
 
 /* The library's own text of the plan, and the estimate, which it does not know. */
 static int cmd_plan_text(const setup *all, complaint *error)
@@ -12,17 +13,17 @@ static int cmd_plan_text(const setup *all, complaint *error)
   char     *text;
 
   twh_error_init(&failure);
-  if (twh_plan_describe(all->plan, NULL, 0, &bytes, &failure) < 0) return complaint_from(error, &failure, NULL);
+  if (twh_plan_describe(all->plan, NULL, 0, &bytes, &failure) < 0) return wording_complain(error, &failure, NULL);
   text = (char *)malloc(bytes + 1);
   if (!text) return complaint_make(error, EXIT_FAILED, "not enough memory for the text of the plan");
   if (twh_plan_describe(all->plan, text, bytes, NULL, &failure) < 0) {
     free(text);
-    return complaint_from(error, &failure, NULL);
+    return wording_complain(error, &failure, NULL);
   }
   fputs(text, stdout);
   free(text);
   if (all->spec.cost_us > 0) {
-    printf("estimated time: %.6g s (%lld calls of %g us)\n", setup_estimate(all), (long long)all->info.calls,
+    printf("time      %.6g s estimated: %lld calls of %g us\n", setup_estimate(all), (long long)all->info.calls,
            all->spec.cost_us);
   }
   return 0;

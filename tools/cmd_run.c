@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "setup.h"
 #include "verify.h"
+#include "wording.h"
 
 typedef struct cmd_run_result {
   npy_array     out, lse; /* lse without data: not asked for */
@@ -77,7 +78,7 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
   }
   status = twh_plan_execute(all->plan, &tensors, &how, &failure);
   if (shown >= 0) fprintf(stderr, "\r%44s\r", "");
-  return status < 0 ? complaint_from(error, &failure, NULL) : 0;
+  return status < 0 ? wording_complain(error, &failure, NULL) : 0;
 }
 
 static void cmd_run_json(const options *given, const setup *all, const cmd_run_result *result)

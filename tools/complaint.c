@@ -22,11 +22,3 @@ int complaint_make(complaint *out, int exit_code, const char *format, ...)
   complaint_to_one_line(out->text);
   return exit_code;
 }
-
-int complaint_from(complaint *out, const twh_error *error, const char *doing)
-{
-  char code[48] = "";
-
-  if (error->oracle_code) snprintf(code, sizeof code, " (the kernel's code is %d)", (int)error->oracle_code);
-  return complaint_make(out, EXIT_FAILED, "%s%s%s%s", doing ? doing : "", doing ? ": " : "", error->message, code);
-}

@@ -5,8 +5,6 @@
 #ifndef TOOLS_COMPLAINT_H
 #define TOOLS_COMPLAINT_H
 
-#include "twoheads.h"
-
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 typedef struct complaint {
@@ -20,8 +18,5 @@ int complaint_make(complaint *out, int exit_code, const char *format, ...)
   __attribute__((format(printf, 3, 4)))
 #endif
   ;
-
-/* The same for a failure of the library; `doing` is what was being done, or NULL. Returns EXIT_FAILED. */
-int complaint_from(complaint *out, const twh_error *error, const char *doing);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "twoheads.h"
 
 static void main_help(FILE *to)
 {

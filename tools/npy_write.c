@@ -100,10 +100,12 @@ int npy_write_try(const char *path, complaint *error)
   temporary = npy_write_temporary(path);
   if (!temporary) return complaint_make(error, EXIT_FAILED, "not enough memory to write %s", path);
   file = open(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666);
-  if (file < 0)
+  if (file < 0) {
     npy_write_failed(path, error);
-  else
-    close(file), unlink(temporary);
+  } else {
+    close(file);
+    unlink(temporary);
+  }
   free(temporary);
   return file < 0 ? EXIT_FAILED : 0;
 }

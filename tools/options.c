@@ -52,7 +52,7 @@ static const options_row options_rows[] = {
     ".npy, broadcast to [B,Hq,N,keys]: bool (true = seen), or numbers added to the scores" },
   { "--oracle", OPTIONS_ALL, OPTIONS_TEXT, OPTIONS_FIELD(oracle), 0, "NAME[,...]", "the kernel, see below (required)" },
   { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
-    "compare with float64, and with one call of full length; ROWS rows of each head only" },
+    "compare the result with float64, and with one call of full length; ROWS = that many rows of each head" },
   { "--threads", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(threads), 0, "T", "threads to work with; default: 1" },
   { "--json", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(json), 0, NULL, "print JSON" },
   { "--help", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(help), 0, NULL, "print this" },
@@ -77,18 +77,18 @@ enum { OPTIONS_COMMANDS = sizeof options_commands / sizeof options_commands[0] }
 static const char options_oracle_help[] =
   "\n"
   "ORACLE is --oracle NAME[,key=value|flag...]\n"
-  "  blis                attention tiles on BLIS, f32\n"
-  "  reference           scalar float64 inside, rounding to its dtype; slow and exact\n"
-  "  plugin:FILE.so      a kernel in a shared object; what follows the name is handed to it\n"
-  "  len=M               its length: q_len and k_len; default 256\n"
-  "  q_len=M, k_len=M    queries and keys of one slot; default: len\n"
-  "  slots=S             attentions in one call; default 1\n"
-  "  qk=D, v=D           dimensions; default: the problem's (64 without a problem); more than it needs are spare\n"
-  "  dtype=T             f32 (default), f16, bf16\n"
-  "  scale=X, softcap=C  what it does to scores; default: the problem's scale, no cap\n"
-  "  cost_us=T           microseconds of one call, for an estimate\n"
+  "  blis                   attention tiles on BLIS, f32\n"
+  "  reference              plain loops in float64, rounding to its dtype; slow and exact\n"
+  "  plugin:FILE.so         a kernel in a shared object; what follows the name is handed to it\n"
+  "  len=M                  its length: q_len and k_len; default: 256\n"
+  "  q_len=M, k_len=M       queries and keys of one slot; default: len\n"
+  "  slots=S                attentions in one call; default: 1\n"
+  "  qk=D, v=D              dimensions; default: the problem's (64 without one); what it does not need is spare\n"
+  "  dtype=T                f32 (default), f16, bf16\n"
+  "  scale=X, softcap=C     what it does to scores; default: the problem's scale, no cap\n"
+  "  cost_us=T              microseconds of one call, for an estimate\n"
   "  nomask, causal, mask   the masks it has: none, its own causal one, a mask operand; default: all three\n"
-  "  lse, lse2           it returns the log-sum-exp, base e or base 2; default: it does not\n";
+  "  lse, lse2              it returns the log-sum-exp, base e or base 2; default: it does not\n";
 
 int options_command(const char *name)
 {

@@ -2,6 +2,7 @@
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "complaint.h"

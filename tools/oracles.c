@@ -3,12 +3,16 @@
 #  define _POSIX_C_SOURCE 200809L
 #endif
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "options.h"
 #include "oracles.h"
 #include "reference/reference.h"
+#include "rounding.h"
+#include "wording.h"
 #ifdef TWH_WITH_BLIS
 #  include "twoheads_blis.h"
 #endif
@@ -57,11 +61,30 @@ static twh_status oracles_blis(const twh_context *context, const twh_oracle_desc
 #endif
 }
 
+/* BLIS has one type only; said here in the words of --oracle. */
+static int oracles_possible(const oracle_spec *spec, complaint *error)
+{
+  if (spec->kind != ORACLE_SPEC_BLIS || spec->dtype == TWH_F32) return 0;
+  return complaint_make(error, EXIT_FAILED, "--oracle: blis has no dtype=%s, only f32", rounding_name(spec->dtype));
+}
+
 static twh_status oracles_register(const oracle_spec *spec, const twh_context *context, const twh_oracle_desc *desc,
                                    twh_oracle **out, twh_error *failure)
 {
   if (spec->kind == ORACLE_SPEC_BLIS) return oracles_blis(context, desc, out, failure);
   return twh_reference_oracle_create(context, desc, NULL, out, failure);
+}
+
+/* Load a plugin. A name without a slash is a file here first; dlopen would look for it among the system's libraries only. */
+static twh_status oracles_load(const oracle_spec *spec, const twh_context *context, twh_oracle **out, twh_error *failure)
+{
+  char here[4096];
+
+  if (!strchr(spec->path, '/') && strlen(spec->path) + 3 <= sizeof here && !access(spec->path, F_OK)) {
+    snprintf(here, sizeof here, "./%s", spec->path);
+    return twh_oracle_load(context, here, spec->options, out, failure);
+  }
+  return twh_oracle_load(context, spec->path, spec->options, out, failure);
 }
 
 int oracles_create(const oracle_spec *spec, const oracles_default *from, const twh_context *context, twh_oracle **out,
@@ -74,14 +97,15 @@ int oracles_create(const oracle_spec *spec, const oracles_default *from, const t
   *out = NULL;
   twh_error_init(&failure);
   if (spec->kind == ORACLE_SPEC_PLUGIN) {
-    status = twh_oracle_load(context, spec->path, spec->options, out, &failure);
+    status = oracles_load(spec, context, out, &failure);
   } else {
     oracles_default own = *from;
+    if (oracles_possible(spec, error)) return EXIT_FAILED;
     if (!(own.scale == own.scale)) own.scale = 1.0 / sqrt((double)oracles_or(spec->qk, own.qk_dim));
     oracles_describe(spec, &own, &desc);
     status = oracles_register(spec, context, &desc, out, &failure);
   }
-  return status < 0 ? complaint_from(error, &failure, "--oracle") : 0;
+  return status < 0 ? wording_complain(error, &failure, "--oracle") : 0;
 }
 
 int oracles_create_long(const oracle_spec *spec, const twh_oracle *like, int64_t q_len, int64_t k_len, int64_t qk_dim,
@@ -94,7 +118,7 @@ int oracles_create_long(const oracle_spec *spec, const twh_oracle *like, int64_t
   twh_error_init(&failure);
   twh_oracle_desc_init(&desc);
   twh_oracle_desc_init(&own);
-  if (twh_oracle_get_desc(like, &own, &failure) < 0) return complaint_from(error, &failure, "one call of full length");
+  if (twh_oracle_get_desc(like, &own, &failure) < 0) return wording_complain(error, &failure, "one call of full length");
   desc.flags = TWH_ORACLE_LSE | (own.flags & TWH_ORACLE_F16_SCORES);
   desc.slots = 1;
   desc.q_len = q_len > 0 ? q_len : 1;
@@ -108,7 +132,7 @@ int oracles_create_long(const oracle_spec *spec, const twh_oracle *like, int64_t
   desc.softcap = own.softcap;
   desc.max_concurrent_batches = own.max_concurrent_batches;
   if (oracles_register(spec, context, &desc, out, &failure) < 0) {
-    return complaint_from(error, &failure, "one call of full length");
+    return wording_complain(error, &failure, "one call of full length");
   }
   return 0;
 }

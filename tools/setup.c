@@ -4,6 +4,7 @@
 
 #include "oracles.h"
 #include "setup.h"
+#include "wording.h"
 
 static void setup_log(void *user, int32_t level, const char *text)
 {
@@ -29,7 +30,7 @@ int setup_host_create(int64_t threads, setup_host *out, complaint *error)
     desc.parallelism = threads;
     desc.user = out->workers;
   }
-  if (twh_context_create(&desc, &out->context, &failure) < 0) return complaint_from(error, &failure, NULL);
+  if (twh_context_create(&desc, &out->context, &failure) < 0) return wording_complain(error, &failure, NULL);
   return 0;
 }
 
@@ -70,7 +71,7 @@ int setup_create(const options *given, int command, setup *out, complaint *error
   if (failed) return failed;
   if (twh_plan_create(out->host.context, &out->work.problem, &out->oracle, 1, NULL, &out->plan, &failure) < 0 ||
       twh_plan_get_info(out->plan, &out->info, &failure) < 0) {
-    return complaint_from(error, &failure, NULL);
+    return wording_complain(error, &failure, NULL);
   }
   return 0;
 }

@@ -152,17 +152,17 @@ static void truth_row(const truth_sample *sample, int64_t batch, int64_t head, i
 /* A task: a block of rows of one head. */
 typedef struct truth_work {
   const truth_sample *sample;
-  int64_t              blocks; /* of each head */
-  int                  failed; /* some task had no memory; written atomically */
+  int64_t             blocks; /* of each head */
+  int                 failed; /* some task had no memory; written atomically */
 } truth_work;
 
 static void truth_task(void *arg, int64_t i)
 {
   truth_work         *work = (truth_work *)arg;
   const truth_sample *sample = work->sample;
-  const twh_problem   *problem = &sample->work->problem;
-  int64_t              head = i / work->blocks, first = i % work->blocks * TRUTH_ROWS_PER_TASK;
-  double              *logits = truth_doubles(problem->k_len, 1, 1, 1);
+  const twh_problem  *problem = &sample->work->problem;
+  int64_t             head = i / work->blocks, first = i % work->blocks * TRUTH_ROWS_PER_TASK;
+  double             *logits = truth_doubles(problem->k_len, 1, 1, 1);
 
   if (!logits) {
     __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);

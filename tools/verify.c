@@ -9,6 +9,7 @@
 #include "truth.h"
 #include "oracles.h"
 #include "verify.h"
+#include "wording.h"
 
 /* The mask of the sampled rows, (sequences, heads, rows, keys) with 1 for what all share: booleans, or numbers where the user's
  * are. */
@@ -88,7 +89,7 @@ static int verify_execute(const setup *all, const truth_sample *sample, const tw
   status = twh_plan_create(all->host.context, problem, &oracle, 1, NULL, &plan, &failure);
   if (status >= 0) status = twh_plan_execute(plan, &tensors, NULL, &failure);
   twh_plan_destroy(plan);
-  return status < 0 ? complaint_from(error, &failure, "one call of full length") : 0;
+  return status < 0 ? wording_complain(error, &failure, "one call of full length") : 0;
 }
 
 static int verify_one_call(const setup *all, const truth_sample *sample, int32_t dtype, double *result, complaint *error)
@@ -125,13 +126,13 @@ int verify_run(const setup *all, const npy_array *out, const npy_array *lse, int
 {
   twh_oracle_desc desc;
   twh_error       failure;
-  truth_sample   sample;
+  truth_sample    sample;
   int             failed;
 
   twh_error_init(&failure);
   twh_oracle_desc_init(&desc);
   errors->max_abs_error = errors->one_call_error = errors->max_lse_error = 0.0;
-  if (twh_oracle_get_desc(all->oracle, &desc, &failure) < 0) return complaint_from(error, &failure, "--verify");
+  if (twh_oracle_get_desc(all->oracle, &desc, &failure) < 0) return wording_complain(error, &failure, "--verify");
   if (rows == OPTIONS_ABSENT) rows = INT64_MAX;
   failed = truth_create(&all->work, desc.dtype, desc.mask_dtype ? desc.mask_dtype : desc.dtype, rows, &sample, error);
   if (!failed) failed = truth_compute(&sample, all->host.workers, error);

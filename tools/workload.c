@@ -195,6 +195,10 @@ static int workload_shapes(const options *given, workload *out, complaint *error
   if (!failed) failed = workload_agree("the number of keys", given->v, v[2], given->k, k[2], error);
   if (!failed) failed = workload_agree("the head dimension", given->k, k[3], given->q, q[3], error);
   if (failed) return failed;
+  if (k[1] < 1 || q[1] % k[1]) {
+    return complaint_make(error, EXIT_FAILED, "%s has %lld heads, which is no multiple of the %lld in %s", given->q,
+                          (long long)q[1], (long long)k[1], given->k);
+  }
   problem->batch = q[0];
   problem->q_heads = q[1];
   problem->kv_heads = k[1];

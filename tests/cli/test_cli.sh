@@ -1,0 +1,408 @@
+#!/bin/sh
+# The twoheads command as a user meets it: figures, results, exit codes, and errors of one line that name what is wrong.
+#
+#   test_cli.sh COMMAND
+#
+# CC compiles the two small programs that it needs. The last line says how many checks passed and failed.
+set -u
+
+[ $# = 1 ] || { echo "usage: test_cli.sh COMMAND"; exit 2; }
+case $1 in
+  /*) command=$1 ;;
+  *) command=$PWD/$1 ;;
+esac
+source=$(cd "$(dirname "$0")/../.." && pwd) || exit 2
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+
+passed=0
+failed=0
+
+good() { passed=$((passed + 1)); }
+
+bad() {
+  failed=$((failed + 1))
+  echo "FAILED: $*"
+  sed 's/^/    stdout: /' stdout | head -n 5
+  sed 's/^/    stderr: /' stderr | head -n 5
+}
+
+# ---- what a check is made of ---------------------------------------------------------------------------------------------
+
+# run CODE ARGUMENT...: the command ends with this exit code, and says nothing on standard error when it is 0.
+run() {
+  want=$1
+  shift
+  "$command" "$@" >stdout 2>stderr
+  code=$?
+  if [ $code != "$want" ]; then bad "exit code $code, not $want: twoheads $*"; return 1; fi
+  if [ "$want" = 0 ] && [ -s stderr ]; then bad "something on standard error: twoheads $*"; return 1; fi
+  good
+}
+
+# refused CODE WORDS ARGUMENT...: the command fails with this code, prints nothing but one line, and the line has the words.
+refused() {
+  want=$1
+  words=$2
+  shift 2
+  "$command" "$@" >stdout 2>stderr
+  code=$?
+  if [ $code != "$want" ]; then bad "exit code $code, not $want: twoheads $*"; return 1; fi
+  if [ "$(wc -l <stderr)" != 1 ]; then bad "not one line on standard error: twoheads $*"; return 1; fi
+  if [ -s stdout ]; then bad "something on standard output: twoheads $*"; return 1; fi
+  grep -q -e "$words" stderr || { bad "no word of '$words': twoheads $*"; return 1; }
+  good
+}
+
+# json KEY: its value in the last output.
+json() { sed -n 's/.*"'"$1"'": \([^,}]*\).*/\1/p' stdout; }
+
+# is KEY VALUE: the last output has this member.
+is() {
+  if [ "$(json "$1")" = "$2" ]; then good; else bad "$1 is '$(json "$1")', not '$2'"; fi
+}
+
+# holds EXPRESSION: an awk expression, in which keys of the last output stand for their values. One that is missing or null makes
+# it no expression, which fails.
+holds() {
+  expression=$1
+  for key in max_abs_error one_call_error max_lse_error wall_s oracle_s utilisation calls lower_bound_calls workspace_bytes; do
+    expression=$(echo "$expression" | sed "s/\b$key\b/($(json $key | sed 's/null/,/'))/g")
+  done
+  if awk "BEGIN { exit !($expression) }" 2>/dev/null; then good; else bad "untrue: $1, which is $expression"; fi
+}
+
+# shows FILE TEXT: an array's type, sizes and range.
+shows() {
+  if [ "$(./make_npy show "$1" 2>&1)" = "$2" ]; then good; else bad "$1 is '$(./make_npy show "$1" 2>&1)', not '$2'"; fi
+}
+
+# has WORDS: the last output has them.
+has() {
+  if grep -q -e "$1" stdout; then good; else bad "no '$1' in the output"; fi
+}
+
+# same FILE FILE: bit for bit.
+same() {
+  if cmp -s "$1" "$2"; then good; else bad "$1 and $2 differ"; fi
+}
+
+cc=${CC:-cc}
+$cc -std=c11 -O1 -D_POSIX_C_SOURCE=200809L -I"$source/include" -o make_npy "$source"/tests/cli/make_npy.c \
+  "$source"/tools/npy.c "$source"/tools/npy_header.c "$source"/tools/npy_write.c "$source"/tools/number.c \
+  "$source"/tools/complaint.c "$source"/tools/rounding.c -lm || { echo "make_npy.c does not compile"; exit 1; }
+$cc -std=c11 -O1 -fPIC -shared -I"$source/include" -o plugin.so "$source"/tests/cli/plugin.c -lm ||
+  { echo "plugin.c does not compile"; exit 1; }
+printf 'int nothing;\n' >empty.c
+$cc -shared -fPIC -o empty.so empty.c || exit 1
+
+# ---- help and version ----------------------------------------------------------------------------------------------------
+
+version=$(sed -n -E 's/^.define TWH_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+)$/\2/p' "$source/include/twoheads.h" | paste -sd. -)
+run 0 --version && has "^twoheads $version\$"
+run 0 --help && has '^usage: twoheads'
+for name in plan run check; do
+  run 0 $name --help && has "^usage: twoheads $name"
+  run 0 $name -h
+done
+run 0 run --q nowhere.npy --help
+
+# ---- usage ---------------------------------------------------------------------------------------------------------------
+
+refused 2 'no command'
+refused 2 "'walk'" walk
+refused 2 '--q-len' plan --oracle reference
+refused 2 '--oracle' plan --q-len 8
+refused 2 '--oracle' check
+refused 2 '-o' run --q q --k k --v v --oracle reference
+refused 2 '--v' run --q q --k k -o o --oracle reference
+refused 2 "'--colour'" plan --colour --q-len 8 --oracle reference
+refused 2 "'8'" plan 8 --q-len 8 --oracle reference
+refused 2 '--q-len is no option of run' run --q-len 8 --q q --k k --v v -o o --oracle reference
+refused 2 '--threads is no option of plan' plan --q-len 8 --threads 2 --oracle reference
+refused 2 '--q-len is given twice' plan --q-len 8 --q-len 8 --oracle reference
+refused 2 '--q-len needs a value' plan --oracle reference --q-len
+refused 2 '--json takes no value' plan --q-len 8 --json=yes --oracle reference
+for number in '' 8x ' 8' 8.5 1e3 0x8 nan 99999999999999999999 -99999999999999999999; do
+  refused 2 '--q-len' plan --q-len "$number" --oracle reference
+done
+for number in '' 1x nan inf -inf 1e999; do
+  refused 2 '--scale' plan --q-len 8 --scale "$number" --oracle reference
+done
+for number in 0 -1 1025 x; do
+  refused 2 '--threads' run --threads "$number" --q q --k k --v v -o o --oracle reference
+done
+refused 2 '--verify' run --verify=0 --q q --k k --v v -o o --oracle reference
+refused 2 '--verify' run --verify=all --q q --k k --v v -o o --oracle reference
+refused 2 'same file' run --q q --k k --v v -o o --lse o --oracle reference
+for oracle in '' ',' cuda BLIS plugin: plugin; do
+  refused 2 '--oracle' plan --q-len 8 --oracle "$oracle"
+done
+for item in '' length=8 len len= len=8x len=1e3 len=99999999999999999999 len=8,len=8 nomask=1 lse,lse lse,lse2 scale=nan \
+  softcap=inf dtype=f64 dtype=int8 cost_us=0 cost_us=-1 'len = 8'; do
+  refused 2 '--oracle' check --oracle "reference,$item"
+done
+
+# ---- plan ----------------------------------------------------------------------------------------------------------------
+
+problem='--q-len 1024 --q-heads 4'
+run 0 plan $problem --oracle reference,nomask,lse --json && is calls 64 && is tiles 64 && is lower_bound_calls 64 && is rounds 1
+holds 'utilisation == 1 && workspace_bytes > 0'
+is estimated_s ''
+run 0 plan $problem --oracle reference,nomask --json && is calls 128
+run 0 plan $problem --oracle reference,nomask,v=65 --json && is calls 64
+run 0 plan $problem --oracle reference,nomask,v=65,slots=4 --json && is calls 16
+run 0 plan $problem --oracle reference,nomask,v=65,slots=3 --json && is calls 22
+run 0 plan $problem --oracle reference,nomask,lse,len=512 --json && is calls 16
+run 0 plan $problem --oracle reference,nomask,lse,q_len=512,k_len=128 --json && is calls 64
+run 0 plan $problem --oracle reference,nomask,lse,cost_us=1000 --json && is estimated_s 0.064
+run 0 plan $problem --causal --oracle reference,causal,v=65 --json && is calls 64
+run 0 plan $problem --causal --oracle reference,nomask,causal,lse --json && is calls 40
+run 0 plan $problem --causal --oracle reference,mask,lse --json && is calls 40
+run 0 plan --batch=2 --q-heads=8 --kv-heads=2 --q-len=256 --kv-len=512 --oracle reference,nomask,lse --json && is calls 32
+run 0 plan --q-len 1048576 --causal --dim 64 --oracle reference,len=512,causal,v=65 --json && is calls 4194304
+run 0 plan --q-len 0 --oracle reference --json && is calls 0
+run 0 plan $problem --oracle reference,nomask,lse,cost_us=1000 && has '0.064 s estimated'
+[ "$(wc -l <stdout)" -gt 3 ] && good || bad "the text of a plan has $(wc -l <stdout) lines"
+run 0 plan $problem --left -1 --right -1 --oracle reference --json
+
+refused 1 '--q-len' plan --q-len -8 --oracle reference
+refused 1 '--batch' plan --q-len 8 --batch -1 --oracle reference
+refused 1 '--q-heads is 6, not a multiple of --kv-heads 4' plan --q-len 8 --q-heads 6 --kv-heads 4 --oracle reference
+refused 1 'heads' plan --q-len 8 --q-heads 0 --oracle reference
+refused 1 '--dim' plan --q-len 8 --dim 0 --oracle reference
+refused 1 '--v-dim' plan --q-len 8 --v-dim -1 --oracle reference
+refused 1 '--left' plan --q-len 8 --left -3 --oracle reference
+refused 1 '--right' plan --q-len 8 --right -2 --oracle reference
+refused 1 '--sink-tokens' plan --q-len 8 --sink-tokens -1 --oracle reference
+refused 1 '--softcap' plan --q-len 8 --softcap -1 --oracle reference
+refused 1 '--softcap' plan --q-len 8 --softcap 5 --oracle reference
+refused 1 'len' plan --q-len 8 --oracle reference,len=0
+refused 1 'len' plan --q-len 8 --oracle reference,len=-4
+refused 1 'slots' plan --q-len 8 --oracle reference,slots=0
+refused 1 '--oracle qk is 32' plan --q-len 8 --oracle reference,qk=32
+refused 1 'scale' plan --q-len 8 --oracle reference,scale=0
+refused 1 '--batch' plan --q-len 9223372036854775807 --batch 9223372036854775807 --oracle reference
+refused 1 '--causal: --oracle needs causal' plan --q-len 8 --causal --oracle reference,nomask,lse,len=8
+refused 1 'nowhere.npy' plan --q-len 8 --mask nowhere.npy --oracle reference
+refused 1 'nowhere.npy' plan --q-len 8 --sink-logits nowhere.npy --oracle reference
+"$command" plan $problem --oracle reference --json >/dev/full 2>stderr
+[ $? = 1 ] && [ "$(wc -l <stderr)" = 1 ] && good || bad 'a full disk behind standard output goes unnoticed'
+
+# ---- run -----------------------------------------------------------------------------------------------------------------
+
+# What a result of f32 may be off by: twice one call's error, and a unit in the last place of outputs up to 4. One call itself
+# must be near: a comparison with a wrong truth would find both far away.
+bound='max_abs_error <= 2 * one_call_error + 5e-7 && one_call_error < 1e-5'
+small='--q q.npy --k k.npy --v v.npy -o o.npy'
+./make_npy q.npy '<f4' normal:1:1 4 100 16
+./make_npy k.npy '<f4' normal:1:2 4 100 16
+./make_npy v.npy '<f4' normal:1:3 4 100 16
+
+for oracle in lse lse2 v=17 v=18 v=16 v=7 nomask nomask,v=17 causal,v=17 causal,v=18 causal causal,lse mask mask,v=17 \
+  slots=3,lse slots=3,v=17 q_len=100,k_len=100,lse q_len=7,k_len=33,v=17 scale=1; do
+  run 0 run $small --oracle reference,len=32,$oracle --verify --json && holds "$bound"
+done
+for oracle in lse v=17 causal,v=17 causal mask,v=17 nomask,causal,lse; do
+  run 0 run $small --causal --oracle reference,len=32,$oracle --verify --lse l.npy --json &&
+    holds "$bound && max_abs_error > 0 && max_lse_error < 1e-5"
+done
+run 0 run $small --oracle reference,len=32,lse --verify && has '^calls  *64 ' && has 'one call'
+shows o.npy "$(./make_npy show o.npy | sed 's/^.*\( [^ ]* [^ ]*\)$/<f4 4 100 16\1/')"
+
+# The figures of a run: 4 heads of 4 x 4 blocks.
+run 0 run $small --oracle reference,len=25,v=17,nomask --json && is calls 64 && is repair_calls 0 && is host_rows 0
+holds 'wall_s > 0 && oracle_s > 0'
+is max_abs_error ''
+
+# The same bits whatever the threads; more threads than there is work.
+run 0 run $small --causal --oracle reference,len=32,causal,v=17 && mv o.npy one.npy
+for threads in 2 3 64; do
+  run 0 run $small --causal --oracle reference,len=32,causal,v=17 --threads $threads && same o.npy one.npy
+done
+
+all=0
+# A sample of rows finds an error no larger than all rows have, and no exact zero.
+run 0 run $small --causal --oracle reference,len=32,causal,v=17 --verify --json && all=$(json max_abs_error)
+for rows in 1 2 7 99 100 1000; do
+  run 0 run $small --causal --oracle reference,len=32,causal,v=17 --verify=$rows --json
+  holds "max_abs_error <= $all && max_abs_error > 0 && one_call_error > 0 && one_call_error < 1e-6"
+done
+
+# A position offset: chunks of a prompt, and queries before every key.
+./make_npy q.npy '<f4' normal:1:1 4 30 16
+for offset in 70 0 13 -10 -100 200; do
+  run 0 run $small --causal --q-offset $offset --oracle reference,len=32,lse --verify --lse l.npy --json &&
+    holds "$bound && max_lse_error < 1e-5"
+  run 0 run $small --causal --q-offset $offset --oracle reference,len=32,causal,v=17 --verify=5 --json &&
+    holds "$bound"
+done
+
+# Ranks, grouped heads, and values of another dimension.
+./make_npy q.npy '<f4' normal:1:1 2 4 20 8
+./make_npy k.npy '<f4' normal:1:2 2 2 30 8
+./make_npy v.npy '<f4' normal:1:3 2 2 30 5
+run 0 run $small --lse l.npy --oracle reference,len=8,lse --verify --json && holds "$bound"
+shows o.npy "$(./make_npy show o.npy | sed 's/^.*\( [^ ]* [^ ]*\)$/<f4 2 4 20 5\1/')"
+shows l.npy "$(./make_npy show l.npy | sed 's/^.*\( [^ ]* [^ ]*\)$/<f4 2 4 20\1/')"
+./make_npy q.npy '<f4' normal:1:1 20 8
+./make_npy k.npy '<f4' normal:1:2 30 8
+./make_npy v.npy '<f4' constant:1 30 5
+run 0 run $small --oracle reference,len=8,nomask,v=6 && shows o.npy '<f4 20 5 1 1'
+./make_npy q.npy '<f4' normal:1:1 0 8
+run 0 run $small --oracle reference,len=8 --verify && shows o.npy '<f4 0 5 inf -inf'
+./make_npy q.npy '<f4' constant:1 3 8
+./make_npy k.npy '<f4' constant:1 0 8
+./make_npy v.npy '<f4' constant:1 0 5
+run 0 run $small --lse l.npy --oracle reference,len=8 --verify && shows o.npy '<f4 3 5 0 0' && shows l.npy '<f4 3 -inf -inf'
+
+# Data types, of the arrays and of the kernel.
+for descr in '<f2' '<f4' '<f8' '<u2'; do
+  ./make_npy q.npy "$descr" normal:1:1 2 50 16
+  ./make_npy k.npy "$descr" normal:1:2 2 50 16
+  ./make_npy v.npy "$descr" normal:1:3 2 50 16
+  for dtype in f32 f16 bf16; do
+    run 0 run $small --lse l.npy --bf16 --oracle reference,len=16,dtype=$dtype,v=17 --verify --json
+    case $descr$dtype in
+      *bf16 | '<u2'*) ulp=0.016 ;;
+      *f16 | '<f2'*) ulp=0.002 ;;
+      *) ulp=5e-7 ;;
+    esac
+    holds "max_abs_error <= 2 * one_call_error + $ulp && max_abs_error > 0 && one_call_error < 0.05"
+    shows o.npy "$(./make_npy show o.npy | sed "s/^.*\( [^ ]* [^ ]*\)\$/$descr 2 50 16\1/")"
+    case $descr in '<f8') lse='<f8' ;; *) lse='<f4' ;; esac
+    shows l.npy "$(./make_npy show l.npy | sed "s/^.*\( [^ ]* [^ ]*\)\$/$lse 2 50\1/")"
+  done
+done
+refused 1 '--bf16' run $small --oracle reference,len=16
+
+# Masks: a lower triangle is what --causal is; broadcasting; sink logits: four keys and one of 0 give ln 5.
+./make_npy q.npy '<f4' normal:1:1 2 40 8
+./make_npy k.npy '<f4' normal:1:2 2 40 8
+./make_npy v.npy '<f4' normal:1:3 2 40 8
+for descr in '|b1' '<f4' '<f2' '<f8'; do
+  for shape in '40 40' '1 40 40' '2 40 40' '1 2 40 40'; do
+    ./make_npy m.npy "$descr" lower $shape
+    run 0 run $small --mask m.npy --oracle reference,len=16,mask,lse --verify --json
+    holds "$bound"
+  done
+done
+mv o.npy masked.npy
+run 0 run $small --causal --oracle reference,len=16,mask,lse
+run 0 run $small --mask m.npy --oracle reference,len=16,mask,v=9 --verify=6 --json && holds "$bound"
+./make_npy m.npy '<f4' normal:2:4 40 1
+run 0 run $small --mask m.npy --oracle reference,len=16,mask,lse --verify=9 --json && holds "$bound"
+./make_npy m.npy '<f4' normal:2:4 2 1 40
+run 0 run $small --mask m.npy --oracle reference,len=16,mask,lse --verify=9 --json && holds "$bound"
+refused 1 '--mask: --oracle needs mask' run $small --mask m.npy --oracle reference,len=16,nomask,lse
+./make_npy m.npy '<f4' constant:0 2 2 40
+refused 1 'm.npy has 2 queries' run $small --mask m.npy --oracle reference,len=16,lse
+./make_npy m.npy '<f4' constant:0 40
+refused 1 'dimensions' run $small --mask m.npy --oracle reference,len=16,lse
+./make_npy q.npy '<f4' constant:0 3 8
+./make_npy k.npy '<f4' constant:0 4 8
+./make_npy v.npy '<f4' constant:1 4 8
+./make_npy s.npy '<f4' constant:0 1
+run 0 run $small --sink-logits s.npy --lse l.npy --oracle reference,len=2,v=9 --verify --json && holds 'max_abs_error < 1e-6'
+shows o.npy '<f4 3 8 0.800000012 0.800000012'
+shows l.npy '<f4 3 1.60943794 1.60943794'
+./make_npy s.npy '<f4' constant:0 2
+refused 1 's.npy' run $small --sink-logits s.npy --oracle reference,len=2,v=9
+
+# A cap that the kernel has too, and one that it has not.
+./make_npy q.npy '<f4' normal:3:1 40 8
+./make_npy k.npy '<f4' normal:3:2 40 8
+./make_npy v.npy '<f4' normal:1:3 40 8
+run 0 run $small --softcap 5 --oracle reference,len=16,softcap=5,v=9 --verify --json && holds "$bound"
+refused 1 'softcap' run $small --softcap 5 --oracle reference,len=16,v=9
+run 0 run $small --scale 0 --oracle reference,len=16,v=9 --verify --json && holds 'max_abs_error < 1e-6'
+run 0 run $small --scale -0.5 --oracle reference,len=16,v=9 --verify --json && holds "$bound"
+
+# What goes wrong with files: named in the message, and what was there before is kept.
+echo kept >o.npy
+refused 1 'nowhere.npy' run --q nowhere.npy --k k.npy --v v.npy -o o.npy --oracle reference
+printf "\223NUMPY\001\000\106\000{'descr': '<f4', 'fortran_order': True, 'shape': (40, 8), }          \n" >f.npy
+refused 1 'f.npy is in Fortran order' run --q f.npy --k k.npy --v v.npy -o o.npy --oracle reference
+head -c 1000 q.npy >cut.npy
+refused 1 'cut.npy is cut off' run --q cut.npy --k k.npy --v v.npy -o o.npy --oracle reference
+printf "\223NUMPY\001\000\106\000{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 8), }\n" >huge.npy
+refused 1 'huge.npy' run --q q.npy --k huge.npy --v v.npy -o o.npy --oracle reference
+refused 1 'empty.c' run --q q.npy --k k.npy --v empty.c -o o.npy --oracle reference
+refused 1 "$work" run --q "$work" --k k.npy --v v.npy -o o.npy --oracle reference
+./make_npy b.npy '|b1' constant:0 40 8
+refused 1 'b.npy' run --q q.npy --k b.npy --v v.npy -o o.npy --oracle reference
+./make_npy w.npy '<f4' constant:0 41 8
+refused 1 'w.npy: the number of keys' run --q q.npy --k k.npy --v w.npy -o o.npy --oracle reference
+./make_npy w.npy '<f4' constant:0 40 9
+refused 1 'w.npy: the head dimension' run --q q.npy --k w.npy --v v.npy -o o.npy --oracle reference
+./make_npy w.npy '<f4' constant:0 2 1 40 8
+refused 1 'the batch' run --q w.npy --k k.npy --v v.npy -o o.npy --oracle reference
+./make_npy w.npy '<f4' constant:0 3 40 8
+./make_npy x.npy '<f4' constant:0 2 40 8
+refused 1 'w.npy has 3 heads' run --q w.npy --k x.npy --v x.npy -o o.npy --oracle reference
+refused 1 'nowhere/o.npy' run --q q.npy --k k.npy --v v.npy -o nowhere/o.npy --oracle reference
+refused 1 'nowhere/l.npy' run $small --lse nowhere/l.npy --oracle reference
+[ "$(cat o.npy)" = kept ] && good || bad 'a run that failed has changed its output'
+if [ -c /dev/full ]; then
+  refused 1 '/dev/full' run --q q.npy --k k.npy --v v.npy -o /dev/full --oracle reference
+  [ -c /dev/full ] && good || bad '/dev/full was replaced'
+fi
+rm -f new.npy
+refused 1 '--oracle qk is 4' run --q q.npy --k k.npy --v v.npy -o new.npy --oracle reference,qk=4
+[ ! -e new.npy ] && good || bad 'a run that failed has left a file'
+ls ./*.tmp >/dev/null 2>&1 && bad 'temporary files are left' || good
+
+# NaN is an error of the comparison, whatever else went well.
+./make_npy n.npy '<f4' constant:nan 40 8
+"$command" run --q n.npy --k k.npy --v v.npy -o o.npy --oracle reference,len=16,lse --verify --json >stdout 2>stderr
+code=$?
+[ $code = 1 ] && [ "$(wc -l <stderr)" = 1 ] && grep -q NaN stderr && good || bad "NaN passes the comparison: exit code $code"
+is max_abs_error null
+
+# ---- plugins -------------------------------------------------------------------------------------------------------------
+
+./make_npy q.npy '<f4' normal:1:1 20 4
+./make_npy k.npy '<f4' normal:1:2 20 4
+./make_npy v.npy '<f4' normal:1:3 20 4
+run 0 run $small --oracle plugin:./plugin.so --verify --json && is calls 9 && holds "$bound"
+run 0 plan --q-len 80 --dim 4 --oracle plugin:./plugin.so,cost_us=100 --json && is calls 100 && is estimated_s 0.01
+run 0 plan --q-len 80 --dim 4 --oracle plugin:plugin.so --json && is calls 100
+refused 1 '77' run $small --oracle plugin:./plugin.so,fail
+refused 1 '5' plan --q-len 80 --dim 4 --oracle plugin:./plugin.so,refuse
+refused 1 'twh_plugin_oracle' plan --q-len 80 --oracle plugin:./empty.so
+refused 1 'nowhere.so' plan --q-len 80 --oracle plugin:./nowhere.so
+refused 2 'cost_us' plan --q-len 80 --oracle plugin:./plugin.so,cost_us=x
+
+# ---- check ---------------------------------------------------------------------------------------------------------------
+
+for oracle in len=32 len=32,lse len=32,lse2 len=32,causal,v=65 len=32,nomask len=32,mask len=32,dtype=f16,lse \
+  len=32,dtype=bf16 slots=2,len=16,qk=8,v=9 len=16,softcap=3; do
+  run 0 check --oracle reference,$oracle && has '^promise ' && has ' holds ' && has ' 0 untrue'
+done
+run 0 check --oracle reference,len=32,lse --json && has '^\[{"promise": ' && has '"verdict": "holds"'
+run 0 check --oracle plugin:./plugin.so
+run 1 check --oracle plugin:./plugin.so,lie && has ' UNTRUE '
+run 1 check --oracle plugin:./plugin.so,lie --json && has '"verdict": "UNTRUE"'
+refused 1 '77' check --oracle plugin:./plugin.so,fail
+refused 1 'len' check --oracle reference,len=0
+
+# ---- BLIS ----------------------------------------------------------------------------------------------------------------
+
+"$command" plan --q-len 8 --oracle blis >stdout 2>stderr
+if grep -q 'built without BLIS' stderr; then
+  echo 'built without BLIS: its checks are skipped'
+else
+  ./make_npy q.npy '<f4' normal:1:1 2 300 64
+  ./make_npy k.npy '<f4' normal:1:2 2 300 64
+  ./make_npy v.npy '<f4' normal:1:3 2 300 64
+  for oracle in lse lse2 v=65 nomask,causal causal,v=65 mask; do
+    run 0 run $small --causal --oracle blis,len=128,qk=80,$oracle --verify --json && holds "$bound"
+    run 0 run $small --oracle blis,len=128,$oracle --verify=50 --threads 2 --json && holds "$bound"
+  done
+  run 0 check --oracle blis,len=64,lse
+  refused 1 'dtype=f16' plan --q-len 8 --oracle blis,dtype=f16
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
