@@ -168,7 +168,7 @@ enum {
   TWH_ORACLE_LSE               = 1 << 0, /* writes the log-sum-exp of each row, always f32, natural logarithm */
   TWH_ORACLE_LSE_BASE2         = 1 << 1, /* with LSE: log2 of the sum of e^logit instead */
   TWH_ORACLE_EMPTY_LSE_POS_INF = 1 << 2, /* with LSE: a row that sees no key gets +inf instead of -inf */
-  TWH_ORACLE_STRIDED           = 1 << 3, /* obeys the strides in each call; else only the declared ones are sent */
+  TWH_ORACLE_STRIDED           = 1 << 3, /* obeys the strides in each call, a slot stride of 0 too; else declared ones come */
   TWH_ORACLE_FEWER_ROWS        = 1 << 4, /* a call may have fewer query rows than q_len */
   TWH_ORACLE_FEWER_KEYS        = 1 << 5, /* a call may have fewer keys than k_len ("any up to k_len") */
   TWH_ORACLE_FEWER_SLOTS       = 1 << 6, /* a call may have fewer slots */
@@ -196,7 +196,7 @@ typedef struct twh_call {
   int64_t     index;            /* number of the call in this execute, for messages */
   int64_t     slots, q_len, k_len;
   twh_operand q, k, v;          /* (slots, q_len, qk_dim), (slots, k_len, qk_dim), (slots, k_len, v_dim) */
-  twh_operand mask;             /* TWH_MASK_TENSOR: (slots, q_len, k_len) of mask_dtype; else data is NULL */
+  twh_operand mask;             /* TWH_MASK_TENSOR: (slots, q_len, k_len) of mask_dtype, dense; else data is NULL */
   double      scale;
   void       *out;              /* (slots, q_len, v_dim) of out_dtype; (s, i, c) at s*out_slot_stride + i*out_row_stride + c */
   int64_t     out_slot_stride, out_row_stride;

@@ -48,8 +48,7 @@ TWH_DEFINE_INIT(twh_blis_options)
  *   fields and flags as twh_oracle_create takes them, except TWH_ORACLE_F16_SCORES. Defaults that differ:
  *   max_concurrent_batches 0 = 64 (the kernel has no limit of its own), max_calls_per_batch 0 = 2, alignment 0 = 4 (so that
  *   the host's memory is used as it lies wherever possible). Each batch that runs at the same time takes scratch memory,
- * mostly for a block of
- *   scores (at most 4 MiB, or 64 rows of k_len), which the oracle keeps for the next one.
+ *   mostly for a block of scores (at most 4 MiB, or 64 rows of k_len), which the oracle keeps for the next one.
  * options: NULL = defaults. out: receives the oracle; the caller destroys it, after every plan made with it. NULL on failure.
  * Hidden keys get weight exactly 0. A row that sees no key gets out 0, and as lse -inf, or +inf where declared.
  * The kernel's own error code is ENOMEM, when scratch memory cannot be allocated.

@@ -104,7 +104,9 @@ static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layou
     if (twh__multiply(all, one, &bytes) && bytes <= limit) {
       layout->k_blocks = all + in_wave;
     } else {
-      layout->panel = twh__min(LAYOUT_PANEL, plan->tally.max_units);
+      /* each unit of a panel has states that wait; they take no more than the limit either */
+      bytes = layout->tree_nodes * (int64_t)sizeof(double) * (plan->shape.v_dim + 2) * plan->lowering.q_block;
+      layout->panel = twh__max(1, twh__min(twh__min(LAYOUT_PANEL, plan->tally.max_units), limit / bytes));
     }
   }
   layout->k_blocks = twh__min(layout->k_blocks, twh__max(in_wave, plan->tally.all_tiles));
@@ -125,10 +127,10 @@ twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, tw
   layout->alignment = twh__max(64, plan->oracle->desc.alignment);
   if (!layout_sizes(plan, layout)) goto overflow;
   layout_waves(plan, options, limit, layout);
+  layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
   if (!layout_blocks(plan, limit, layout)) goto overflow;
   /* units with some of their tiles done: the panel, and those that wait in bundles that are not full yet */
   waiting = layout->panel + (slots - 1) * plan->tally.classes;
-  layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
   layout->units = twh__min(waiting + layout->bundles * slots + 1, twh__max(1, plan->tally.units));
   if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, tiles), &kept)) goto overflow;
   layout->leaves = layout->bundles * slots;

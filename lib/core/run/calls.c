@@ -160,10 +160,11 @@ twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
 
   twh__parallel_for(run->plan->context, run->wave_bundles, calls_build_task, &batches);
   for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    const twh__bundle *bundle = twh__run_bundle(run, b);
-    twh_call          *calls = run->work.calls + b * (values + 1);
+    twh__bundle *bundle = twh__run_bundle(run, b);
+    twh_call    *calls = run->work.calls + b * (values + 1);
     if (repairs && bundle->repair) {
-      calls[values].index = run->plan->tally.calls + run->stats.repair_calls++;
+      bundle->repair_call = run->plan->tally.calls + run->stats.repair_calls++;
+      calls[values].index = bundle->repair_call;
       run->work.call_list[batches.count++] = &calls[values];
     }
     for (int64_t p = 0; !repairs && p < twh__run_parts(run, bundle); ++p) run->work.call_list[batches.count++] = &calls[p];
@@ -179,15 +180,5 @@ twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
   run->stats.oracle_s += twh__now() - begun;
   run->stats.calls = run->ledger.calls;
   run->stats.batches = run->ledger.batches;
-  if (run->ledger.code != 0) {
-    twh_status status =
-      twh__fail(error, TWH_E_ORACLE, "oracle: the kernel returned %d for the batch of calls that begins with number %lld",
-                (int)run->ledger.code, (long long)run->ledger.call);
-    if (error && error->struct_size >= sizeof *error) {
-      error->oracle_code = run->ledger.code;
-      error->call = run->ledger.call;
-    }
-    return status;
-  }
-  return TWH_OK;
+  return run->ledger.code == 0 ? TWH_OK : twh__oracle_fail(error, run->ledger.code, run->ledger.call, "the kernel");
 }

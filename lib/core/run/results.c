@@ -61,13 +61,16 @@ static void results_decode_task(void *arg, int64_t i)
   }
 }
 
-static twh_status results_nan(const twh__bundle *bundle, int64_t s, twh_error *error)
+static twh_status results_nan(const twh__run *run, const twh__bundle *bundle, int64_t s, twh_error *error)
 {
   const twh__placement *place = &bundle->places[s];
-  int64_t    call = bundle->first_call + place->nan_part, row = place->tile.at + place->nan_row * place->tile.at_step;
-  twh_status status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN",
-                                (long long)call, (long long)s, (long long)row);
+  int64_t               call = bundle->first_call + place->nan_part;
+  int64_t               row = place->tile.at + place->nan_row * place->tile.at_step;
+  twh_status            status;
 
+  if (bundle->repair && place->nan_part == run->plan->lowering.values_parts) call = bundle->repair_call;
+  status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN", (long long)call,
+                     (long long)s, (long long)row);
   if (error && error->struct_size >= sizeof *error) {
     error->call = call;
     error->slot = (int32_t)s;
@@ -85,7 +88,7 @@ static twh_status results_collect(twh__run *run, int64_t *repairs, twh_error *er
     bundle->repair = 0;
     for (int64_t s = 0; s < bundle->filled; ++s) {
       const twh__placement *place = &bundle->places[s];
-      if (place->nan_row >= 0) return results_nan(bundle, s, error);
+      if (place->nan_row >= 0) return results_nan(run, bundle, s, error);
       if (place->flagged == 0) continue;
       if (results_is_anchor(&place->tile)) {
         bundle->repair = 1;
@@ -116,6 +119,8 @@ static void results_repair_task(void *arg, int64_t i)
 
   if (!bundle->repair || s >= bundle->filled || place->flagged == 0) return;
   results_begin(run, b, s, 1, &result);
+  if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
+  if (place->nan_row >= 0) return;
   place->flagged = twh__decode_repair(&result, &run->work.states[place->leaf]);
   if (place->flagged == 0) return;
   twh__run_source(run, place, &source);
@@ -134,6 +139,7 @@ twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error)
   for (int64_t b = 0; b < run->wave_bundles; ++b) {
     const twh__bundle *bundle = twh__run_bundle(run, b);
     for (int64_t s = 0; bundle->repair && s < bundle->filled; ++s) {
+      if (bundle->places[s].nan_row >= 0) return results_nan(run, bundle, s, error);
       run->stats.host_rows += bundle->places[s].flagged;
       run->stats.repaired_rows -= bundle->places[s].flagged;
     }

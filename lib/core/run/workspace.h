@@ -31,6 +31,7 @@ typedef struct twh__bundle {
   int32_t         class_number;
   int32_t         repair;   /* 1: its bucket call is a repair */
   int64_t         filled, first_call;
+  int64_t         repair_call; /* number of its repair */
   twh__placement *places;   /* (slots) */
 } twh__bundle;
 
