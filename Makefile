@@ -46,7 +46,6 @@ ifneq ($(BLIS),no)
   else
     BLIS_CFLAGS := $(addprefix -isystem ,$(firstword $(wildcard /usr/local/include/blis /usr/include/blis)))
     BLIS_LIBS   := -lblis
-    BLIS_PC_LIBS := -lblis
   endif
   HAVE_BLIS := $(shell $(CC) -std=c11 $(INCLUDES) $(BLIS_CFLAGS) -include blis.h -x c -E /dev/null >/dev/null 2>&1 && echo yes)
   ifeq ($(BLIS)$(HAVE_BLIS),yes)
@@ -56,7 +55,7 @@ endif
 
 # ---- what there is -------------------------------------------------------------------------------------------------------
 
-# $(call objects,FOLDER,SOURCES): every source is compiled once for the archives and programs, once for the shared objects.
+# Every source is compiled once for the archives and programs, in static/, and once for the shared objects, in shared/.
 objects = $(patsubst %.c,$(BUILD)/$(1)/%.o,$(2))
 CORE_STATIC := $(call objects,static,$(CORE_SOURCES))
 CORE_SHARED := $(call objects,shared,$(CORE_SOURCES))
@@ -87,17 +86,16 @@ ifeq ($(HAVE_BLIS),yes)
   EXAMPLE_PROGS := $(addprefix $(BUILD)/,$(BLIS_EXAMPLES))
   RUN_DEMO  := "$(BUILD)/demo tests/data/minilm"
   TOOL_DEFINES := -DTWH_WITH_BLIS
-  ALL_LIBS  := $(BLIS_LIBS) $(CORE_LIBS)
-else
-  ALL_LIBS  := $(CORE_LIBS)
 endif
+ALL_LIBS    := $(if $(BLIS_A),$(BLIS_LIBS)) $(CORE_LIBS)
 COMMAND     := $(BUILD)/twoheads
 ARCHIVES    := $(TOOL_A) $(REFERENCE_A) $(BLIS_A) $(CORE_A)
 TEST_PROGS  := $(addprefix $(BUILD)/tests/,$(TESTS))
 EXAMPLE_PROGS += $(addprefix $(BUILD)/,$(EXAMPLES))
 BENCH_PROGS := $(addprefix $(BUILD)/,$(BENCHES))
-OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) $(REFERENCE_O) $(TOOL_O) $(MAIN_O) \
-               $(TEST_O) $(EXAMPLE_O) $(BENCH_O) \
+PLUGIN_SO   := $(patsubst %,$(BUILD)/%_example.so,$(PLUGINS))
+OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) $(REFERENCE_O) $(TOOL_O) \
+               $(MAIN_O) $(TEST_O) $(EXAMPLE_O) $(BENCH_O) \
                $(addprefix $(BUILD)/static/tests/unit/,$(addsuffix .o,$(UNIT_TESTS) $(BLIS_UNIT_TESTS))) \
                $(addprefix $(BUILD)/static/docs/examples/,$(addsuffix .o,$(EXAMPLES) $(BLIS_EXAMPLES))) \
                $(addprefix $(BUILD)/static/tests/bench/,$(addsuffix .o,$(BENCHES)))
@@ -143,15 +141,13 @@ $(BUILD)/libtwoheads-blis.a: $(BLIS_STATIC)
 $(CORE_SO): $(CORE_SHARED) lib/twoheads.map
 	@echo '  link    $@'
 	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads.so.$(MAJOR) -Wl,--version-script=lib/twoheads.map -o $@ $(CORE_SHARED) $(CORE_LIBS)
-	@ln -sf $(@F) $(BUILD)/libtwoheads.so.$(MAJOR)
-	@ln -sf $(@F) $(BUILD)/libtwoheads.so
+	@for link in .$(MAJOR) ''; do ln -sf $(@F) $(BUILD)/libtwoheads.so$$link; done
 
 $(BUILD)/libtwoheads-blis.so.$(VERSION): $(BLIS_SHARED) $(CORE_SO) lib/twoheads-blis.map
 	@echo '  link    $@'
 	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads-blis.so.$(MAJOR) -Wl,--version-script=lib/twoheads-blis.map -o $@ \
 	  $(BLIS_SHARED) -L$(BUILD) -ltwoheads $(ALL_LIBS)
-	@ln -sf $(@F) $(BUILD)/libtwoheads-blis.so.$(MAJOR)
-	@ln -sf $(@F) $(BUILD)/libtwoheads-blis.so
+	@for link in .$(MAJOR) ''; do ln -sf $(@F) $(BUILD)/libtwoheads-blis.so$$link; done
 
 $(COMMAND): $(MAIN_O) $(ARCHIVES)
 	@echo '  link    $@'
@@ -170,11 +166,16 @@ $(BENCH_PROGS): $(BUILD)/%: $(BUILD)/static/tests/bench/%.o $(BENCH_O) $(ARCHIVE
 	@echo '  link    $@'
 	$(Q)$(LINK) -o $@ $< $(BENCH_O) $(ARCHIVES) $(ALL_LIBS)
 
+# As the author of a kernel would compile it: nothing of the project's but its public header.
+$(BUILD)/%_example.so: docs/examples/%.c include/twoheads.h $(BUILD)/flags
+	@echo '  link    $@'
+	$(Q)$(LINK) -std=c11 $(WARNINGS) -shared -fPIC -Iinclude -o $@ $< -lm
+
 $(BUILD)/%.pc: pkgconfig/%.pc.in include/twoheads.h FORCE
 	@mkdir -p $(@D)
 	@sed -e 's|@prefix@|$(PREFIX)|' -e 's|@libdir@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' \
 	  -e 's|@includedir@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))|' -e 's|@version@|$(VERSION)|' \
-	  -e 's|@blis_requires@|$(BLIS_PC)|' -e 's|@blis_libs@|$(BLIS_PC_LIBS)|' $< > $@
+	  -e 's|@blis_requires@|$(BLIS_PC)|' -e 's|@blis_libs@|$(if $(BLIS_PC),,-lblis)|' $< > $@
 
 # ---- the two commands of the README: they install what is missing, then build and run ------------------------------------
 
@@ -192,19 +193,21 @@ check:
 	@tests/scripts/packages.sh check
 	@+$(SUBMAKE) WERROR=1 run-check
 
-tests: $(TEST_PROGS) $(COMMAND)
+tests: $(TEST_PROGS) $(COMMAND) $(PLUGIN_SO)
 examples: $(EXAMPLE_PROGS)
 benches: $(BENCH_PROGS)
 
-RUN_TESTS = tests/scripts/run_tests.sh $(TEST_PROGS) "tests/cli/test_cli.sh $(COMMAND)"
-export BUILD CC PKG_CONFIG BLIS
+# The slow programs come first in `make check`, and are left out of `test`, which the sanitizers run.
+SLOW_PROGS = $(filter $(addprefix $(BUILD)/tests/,$(SLOW_TESTS)),$(TEST_PROGS))
+RUN_TESTS = $(filter-out $(SLOW_PROGS),$(TEST_PROGS)) "tests/cli/test_cli.sh $(COMMAND)"
+export BUILD CC PKG_CONFIG BLIS JOBS
+export TWH_TEST_PLUGIN = $(BUILD)/plugin_example.so
 
-# What the sanitizers run: unit programs and the command's own tests.
 test: tests
-	@$(RUN_TESTS)
+	@tests/scripts/run_tests.sh $(RUN_TESTS)
 
 run-check: all tests examples
-	@$(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) tests/scripts/check_sources.sh tests/scripts/check_includes.sh \
+	@tests/scripts/run_tests.sh $(SLOW_PROGS) $(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) tests/scripts/check_sources.sh tests/scripts/check_includes.sh \
 	  tests/scripts/check_names.sh tests/scripts/check_style.sh tests/scripts/check_cxx.sh tests/abi/test_abi.sh \
 	  tests/install/test_install.sh
 
@@ -215,15 +218,14 @@ bench:
 run-bench: benches
 	@set -e; for bench in $(BENCH_PROGS); do echo "$$bench"; $$bench $(BENCH_ARGS); done
 
-SANITIZE = CFLAGS="-O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(1)"
+comma    := ,
+SANITIZE  = CFLAGS="-O2 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(1)"
 
 asan:
 	@+$(SUBMAKE) BUILD=$(BUILD)/asan WERROR=$(WERROR) $(call SANITIZE,address$(comma)undefined) test
 
 tsan:
 	@+$(SUBMAKE) BUILD=$(BUILD)/tsan WERROR=$(WERROR) $(call SANITIZE,thread) test
-
-comma := ,
 
 # ---- the rest ------------------------------------------------------------------------------------------------------------
 

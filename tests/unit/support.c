@@ -10,7 +10,8 @@ void support_at_most(double value, double bound, const char *what, const char *f
   _fail(file, line);
 }
 
-void support_status(twh_status status, twh_status expected, const twh_error *error, const char *word, const char *file, int line)
+void support_status(twh_status status, twh_status expected, const twh_error *error, const char *word, const char *file,
+                    int line)
 {
   const char *message = error && status < 0 ? error->message : "";
   int         right = status == expected;
@@ -129,11 +130,11 @@ double support_load(const void *data, int32_t dtype, int64_t at)
   uint16_t     half;
   int          exponent, fraction;
   switch (dtype) {
-    case TWH_F64: return ((const double *)data)[at];
-    case TWH_F32: return (double)((const float *)data)[at];
-    case TWH_BOOL: return ((const unsigned char *)data)[at] ? 1.0 : 0.0;
-    case TWH_BF16: word.u = (uint32_t)((const uint16_t *)data)[at] << 16; return (double)word.f;
-    default: break;
+  case TWH_F64: return ((const double *)data)[at];
+  case TWH_F32: return (double)((const float *)data)[at];
+  case TWH_BOOL: return ((const unsigned char *)data)[at] ? 1.0 : 0.0;
+  case TWH_BF16: word.u = (uint32_t)((const uint16_t *)data)[at] << 16; return (double)word.f;
+  default: break;
   }
   half = ((const uint16_t *)data)[at];
   exponent = (half >> 10) & 31;
@@ -149,15 +150,21 @@ void support_store(void *data, int32_t dtype, int64_t at, double value)
   uint16_t     half;
   int          exponent;
   switch (dtype) {
-    case TWH_F64: ((double *)data)[at] = value; return;
-    case TWH_F32: ((float *)data)[at] = (float)value; return;
-    case TWH_BOOL: ((unsigned char *)data)[at] = value != 0.0; return;
-    case TWH_BF16: word.f = (float)rounded; ((uint16_t *)data)[at] = (uint16_t)(word.u >> 16); return;
-    default: break;
+  case TWH_F64: ((double *)data)[at] = value; return;
+  case TWH_F32: ((float *)data)[at] = (float)value; return;
+  case TWH_BOOL: ((unsigned char *)data)[at] = value != 0.0; return;
+  case TWH_BF16:
+    word.f = (float)rounded;
+    ((uint16_t *)data)[at] = (uint16_t)(word.u >> 16);
+    return;
+  default: break;
   }
-  if (isnan(value)) half = 0x7e00;
-  else if (isinf(rounded)) half = 0x7c00;
-  else if (magnitude < ldexp(1.0, -14)) half = (uint16_t)ldexp(magnitude, 24);
+  if (isnan(value))
+    half = 0x7e00;
+  else if (isinf(rounded))
+    half = 0x7c00;
+  else if (magnitude < ldexp(1.0, -14))
+    half = (uint16_t)ldexp(magnitude, 24);
   else {
     (void)frexp(magnitude, &exponent);
     half = (uint16_t)(((exponent + 14) << 10) + (int)ldexp(magnitude, 11 - exponent) - 1024);
@@ -169,13 +176,14 @@ void support_store(void *data, int32_t dtype, int64_t at, double value)
 
 double support_at(const twh_tensor *tensor, int64_t b, int64_t h, int64_t r, int64_t c)
 {
-  return support_load(tensor->data, tensor->dtype, b * tensor->batch_stride + h * tensor->head_stride + r * tensor->row_stride + c);
+  return support_load(tensor->data, tensor->dtype,
+                      b * tensor->batch_stride + h * tensor->head_stride + r * tensor->row_stride + c);
 }
 
 void support_set(const twh_tensor *tensor, int64_t b, int64_t h, int64_t r, int64_t c, double value)
 {
-  support_store(tensor->data, tensor->dtype,
-                b * tensor->batch_stride + h * tensor->head_stride + r * tensor->row_stride + c, value);
+  support_store(tensor->data, tensor->dtype, b * tensor->batch_stride + h * tensor->head_stride + r * tensor->row_stride + c,
+                value);
 }
 
 /* Strides and memory for one tensor. The gaps are odd numbers, so that nothing stays aligned by accident. */
@@ -256,7 +264,8 @@ void support_tensors_clear(support_tensors *tensors)
     if (tensors->memory[i]) memset(tensors->memory[i], SUPPORT_POISON, tensors->bytes[i]);
 }
 
-static void support_fill_mask(support_tensors *tensors, const twh_problem *problem, const support_fill *fill, support_random *random)
+static void support_fill_mask(support_tensors *tensors, const twh_problem *problem, const support_fill *fill,
+                              support_random *random)
 {
   int64_t b, h, i, j;
   double  lowest = problem->mask_dtype == TWH_F16 ? -65504.0 : problem->mask_dtype == TWH_F32 ? -(double)FLT_MAX : -3e38;
@@ -266,15 +275,19 @@ static void support_fill_mask(support_tensors *tensors, const twh_problem *probl
       for (i = 0; i < tensors->q_rows; ++i) {
         double share = support_one_in(random, 5) ? 1.0 : fill->mask_share; /* some rows lose every key */
         for (j = 0; j < tensors->k_rows; ++j) {
-          hidden = support_uniform(random) < share && (!fill->hidden_as_lowest || j % 2);
-          if (problem->mask_dtype == TWH_BOOL) support_set(&tensors->mask, b, h, i, j, hidden ? 0.0 : 1.0);
-          else if (hidden) support_set(&tensors->mask, b, h, i, j, fill->hidden_as_lowest ? lowest : -INFINITY);
-          else support_set(&tensors->mask, b, h, i, j, support_round(support_normal(random), TWH_BF16));
+          hidden = support_uniform(random) < share;
+          if (problem->mask_dtype == TWH_BOOL)
+            support_set(&tensors->mask, b, h, i, j, hidden ? 0.0 : 1.0);
+          else if (hidden)
+            support_set(&tensors->mask, b, h, i, j, fill->hidden_as_lowest ? lowest : -INFINITY);
+          else
+            support_set(&tensors->mask, b, h, i, j, support_round(support_normal(random), TWH_BF16));
         }
       }
 }
 
-void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, const support_fill *fill, support_random *random)
+void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, const support_fill *fill,
+                          support_random *random)
 {
   double  scale = support_scale(problem), dim = (double)problem->qk_dim, unit, mean;
   int64_t b, h, r, c;
@@ -299,11 +312,13 @@ void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, 
   if (tensors->all.mask) support_fill_mask(tensors, problem, fill, random);
   if (tensors->all.sink_logits)
     for (h = 0; h < problem->q_heads; ++h)
-      support_set(&tensors->sinks, 0, h, 0, 0, support_one_in(random, 3) ? -INFINITY : support_round(support_normal(random), fill->rounding));
+      support_set(&tensors->sinks, 0, h, 0, 0,
+                  support_one_in(random, 3) ? -INFINITY : support_round(support_normal(random), fill->rounding));
 }
 
 /* Marks the bytes of rows that belong to a sequence, then looks at all others. */
-static int support_gaps(const twh_tensor *tensor, const unsigned char *memory, size_t bytes, const twh_problem *problem, int64_t dim)
+static int support_gaps(const twh_tensor *tensor, const unsigned char *memory, size_t bytes, const twh_problem *problem,
+                        int64_t dim)
 {
   unsigned char *ours = (unsigned char *)calloc(bytes ? bytes : 1, 1);
   int64_t        b, entry, h, r, size = support_bytes(tensor->dtype);
@@ -326,6 +341,7 @@ static int support_gaps(const twh_tensor *tensor, const unsigned char *memory, s
 int support_tensors_gaps_untouched(const support_tensors *tensors, const twh_problem *problem)
 {
   int out = support_gaps(&tensors->out, (const unsigned char *)tensors->memory[3], tensors->bytes[3], problem, problem->v_dim);
-  int lse = !tensors->all.lse || support_gaps(&tensors->lse, (const unsigned char *)tensors->memory[4], tensors->bytes[4], problem, 1);
+  int lse =
+    !tensors->all.lse || support_gaps(&tensors->lse, (const unsigned char *)tensors->memory[4], tensors->bytes[4], problem, 1);
   return out && lse;
 }

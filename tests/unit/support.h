@@ -28,6 +28,19 @@
 #include "reference/reference.h"
 #include "twoheads.h"
 
+/* 1 under a sanitizer, where everything takes several times as long and the longest tests do less. */
+#if defined(__has_feature)
+#  if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#    define SUPPORT_SANITIZED 1
+#  endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#  define SUPPORT_SANITIZED 1
+#endif
+#ifndef SUPPORT_SANITIZED
+#  define SUPPORT_SANITIZED 0
+#endif
+
 #define SUPPORT_COUNT(array) ((int64_t)(sizeof(array) / sizeof((array)[0])))
 
 /* Fail the test with a message unless value <= bound; a NaN fails. */
@@ -37,7 +50,8 @@ void support_at_most(double value, double bound, const char *what, const char *f
 /* Fail unless `status` is `expected` and, for failures, the message contains `word` (NULL: any). */
 #define support_assert_status(status, expected, error, word) \
   support_status((status), (expected), (error), (word), __FILE__, __LINE__)
-void support_status(twh_status status, twh_status expected, const twh_error *error, const char *word, const char *file, int line);
+void support_status(twh_status status, twh_status expected, const twh_error *error, const char *word, const char *file,
+                    int line);
 
 /* ---- random numbers: a counter and a hash, so that case n can be made without cases 0 .. n - 1 ---- */
 
@@ -49,7 +63,7 @@ support_random support_random_at(uint64_t seed, uint64_t stream);
 uint64_t       support_bits(support_random *random);
 double         support_uniform(support_random *random); /* in (0, 1) */
 double         support_normal(support_random *random);
-int64_t        support_below(support_random *random, int64_t n);               /* 0 .. n - 1 */
+int64_t        support_below(support_random *random, int64_t n);                /* 0 .. n - 1 */
 int64_t        support_between(support_random *random, int64_t lo, int64_t hi); /* lo .. hi */
 int            support_one_in(support_random *random, int64_t n);
 /* TWH_SEED from the environment, or `fallback`. */
@@ -91,11 +105,12 @@ void support_tensors_clear(support_tensors *tensors);
  * share one component), values of standard deviation 1 around value_mean; rounded to `rounding` (0: not). */
 typedef struct support_fill {
   double  logit_std, logit_mean, value_mean, mask_share; /* share of hidden pairs in the mask */
-  int32_t rounding, hidden_as_lowest; /* hide odd keys with the lowest finite number; 0: any keys with -inf */
+  int32_t rounding, hidden_as_lowest; /* hide with the lowest finite number, which leaves rows non-empty, instead of -inf */
 } support_fill;
-void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, const support_fill *fill, support_random *random);
+void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, const support_fill *fill,
+                          support_random *random);
 /* Whether out and lse are still poison wherever no sequence has a row. */
-int support_tensors_gaps_untouched(const support_tensors *tensors, const twh_problem *problem);
+int  support_tensors_gaps_untouched(const support_tensors *tensors, const twh_problem *problem);
 
 /* Element address helpers: row r of head h of batch b. */
 double support_at(const twh_tensor *tensor, int64_t b, int64_t h, int64_t r, int64_t c);
@@ -105,7 +120,7 @@ void   support_set(const twh_tensor *tensor, int64_t b, int64_t h, int64_t r, in
 
 /* out (B, q_heads, rows, v_dim) and lse (B, q_heads, rows), dense; zero for rows outside all sequences. */
 typedef struct support_answer {
-  int64_t rows, dim;  /* B * q_heads * rows, v_dim */
+  int64_t rows, dim; /* B * q_heads * rows, v_dim */
   double *out, *lse;
   double  max_out, max_logit, max_value; /* largest magnitudes; of the logits and values of visible pairs (truth only) */
 } support_answer;
@@ -116,20 +131,20 @@ int          support_visible(const twh_problem *problem, const twh_sequence *seq
 double       support_scale(const twh_problem *problem);
 
 /* The definition, row by row, in float64. */
-void support_answer_truth(support_answer *answer, const twh_problem *problem, const support_tensors *tensors);
+void   support_answer_truth(support_answer *answer, const twh_problem *problem, const support_tensors *tensors);
 /* One call per head of a reference kernel with `kernel`'s arithmetic (dtype, scale, softcap, score rounding) that is as long
  * as the problem and takes a mask. */
-void support_answer_one_call(support_answer *answer, const twh_problem *problem, const support_tensors *tensors,
-                             const twh_oracle_desc *kernel, const twh_reference_options *options);
+void   support_answer_one_call(support_answer *answer, const twh_problem *problem, const support_tensors *tensors,
+                               const twh_oracle_desc *kernel, const twh_reference_options *options);
 /* What out and lse hold now. */
-void support_answer_read(support_answer *answer, const twh_problem *problem, const support_tensors *tensors);
-void support_answer_destroy(support_answer *answer);
+void   support_answer_read(support_answer *answer, const twh_problem *problem, const support_tensors *tensors);
+void   support_answer_destroy(support_answer *answer);
 /* Largest absolute differences. NaN, or an infinity that the other does not have, is INFINITY. */
 double support_answer_out_error(const support_answer *got, const support_answer *want);
 double support_answer_lse_error(const support_answer *got, const support_answer *want);
 /* What the library promises: twice the error of one call, one ulp of the kernel's dtype at max |out|, and in f32 what an ulp of
- * the largest logit moves. small: one call of so small a problem may be luckier than any tiling; an epsilon of the largest value is
- * added. */
+ * the largest logit moves. small: one call of so small a problem may be luckier than any tiling; an epsilon of the largest
+ * value is added. */
 double support_out_bound(const support_answer *one_call, const support_answer *truth, const twh_oracle_desc *kernel, int small);
 double support_lse_bound(const support_answer *one_call, const support_answer *truth, const twh_oracle_desc *kernel);
 
@@ -146,7 +161,7 @@ typedef struct support_memory {
 /* A context on `memory`, whose counters are reset. threads: 0 = none. parallelism: as in twh_context_desc. */
 twh_context *support_context(support_memory *memory, int64_t threads, int64_t parallelism);
 /* The descriptor only, for tests that let context creation fail. */
-void support_context_desc(support_memory *memory, int64_t threads, int64_t parallelism, twh_context_desc *desc);
+void         support_context_desc(support_memory *memory, int64_t threads, int64_t parallelism, twh_context_desc *desc);
 
 /* ---- kernels ---- */
 
@@ -158,16 +173,17 @@ typedef struct support_kernel {
   int64_t     slots, spare_qk, spare_v; /* spare_v: v_dim - dv where v_slice is 0 */
   int64_t     v_slice;                  /* v_dim; 0 = dv + spare_v */
   int64_t     causal_offset;
-  double      scale_ratio;              /* kernel's scale / problem's; 0 = 1 */
+  double      scale_ratio; /* kernel's scale / problem's; 0 = 1 */
 } support_kernel;
 
 extern const support_kernel support_kernels[];
 extern const int64_t        support_kernel_count;
 
 /* The descriptor of a kernel for a problem; its run is not set. */
-void support_kernel_desc(const support_kernel *kernel, const twh_problem *problem, int64_t q_len, int64_t k_len, twh_oracle_desc *desc);
+void    support_kernel_desc(const support_kernel *kernel, const twh_problem *problem, int64_t q_len, int64_t k_len,
+                            twh_oracle_desc *desc);
 /* Whether this version must be able to run the problem on that kernel. */
-int  support_must_run(const twh_problem *problem, const twh_oracle_desc *desc);
+int     support_must_run(const twh_problem *problem, const twh_oracle_desc *desc);
 /* Whether row i of slot s of a call sees key j, and how many keys it sees. */
 int     support_call_visible(const twh_call *call, const twh_oracle_desc *desc, int64_t s, int64_t i, int64_t j);
 int64_t support_call_seen(const twh_call *call, const twh_oracle_desc *desc, int64_t s, int64_t i);
@@ -179,22 +195,22 @@ int64_t support_call_seen(const twh_call *call, const twh_oracle_desc *desc, int
 
 typedef struct support_oracle {
   twh_oracle     *oracle, *inner;
-  twh_oracle_desc desc;      /* as registered, defaults filled in */
-  int32_t       (*run)(void *user, const twh_call *const *calls, int64_t n); /* of inner */
+  twh_oracle_desc desc;                                                /* as registered, defaults filled in */
+  int32_t (*run)(void *user, const twh_call *const *calls, int64_t n); /* of inner */
   void           *user;
   pthread_mutex_t lock;
   int64_t         calls, batches, running, most_running; /* since the last reset */
   int64_t         fail_at;                               /* number of the call that fails; -1: none */
   int32_t         fail_code;
-  int64_t         failed_index, calls_after_failure;     /* twh_call.index of the first call of the batch that failed */
-  int             failed, ids_shared;                    /* ids_shared: several executes at once, so ids cannot be compared */
-  int             finite_only;                           /* refuse operands that are not finite; set by create */
+  int64_t         failed_index, calls_after_failure; /* twh_call.index of the first call of the batch that failed */
+  int             failed, ids_shared;                /* ids_shared: several executes at once, so ids cannot be compared */
+  int             finite_only;                       /* refuse operands that are not finite; set by create */
   /* Called after the inner kernel with the number of the call, under the lock; may change what the kernel returned. */
-  void          (*spoil)(void *user, const twh_call *call, int64_t number);
-  void           *spoil_user;
-  uint64_t       *ids;
-  int64_t         id_count, id_room;
-  char            broken[200];
+  void (*spoil)(void *user, const twh_call *call, int64_t number);
+  void     *spoil_user;
+  uint64_t *ids;
+  int64_t   id_count, id_room;
+  char      broken[200];
 } support_oracle;
 
 void support_oracle_create(support_oracle *oracle, const twh_context *context, const twh_oracle_desc *desc,
@@ -221,16 +237,17 @@ typedef struct support_head {
 } support_head;
 
 /* Never copy the struct when causal: the problem points at its own pattern. */
-void support_head_init(support_head *head, int64_t q_len, int64_t k_len, int causal);
+void       support_head_init(support_head *head, int64_t q_len, int64_t k_len, int causal);
 /* out (q_len, v_dim), lse (q_len): filled with NaN first. A broken contract fails the test with `name`. */
 twh_status support_head_run(const char *name, const support_head *head, const twh_oracle_desc *desc, double *out, double *lse,
                             twh_run_stats *stats, twh_error *error);
-/* Run it on every kernel of the table that must be able to, with q_len = k_len = m, and compare: `ulps` epsilons of the kernel's
- * dtype relative to 1 + |want|, and what the height costs. want_lse may be NULL. Returns the number of kernels that ran. */
-int64_t support_head_expect(const char *name, const support_head *head, int64_t m, const double *want_out, const double *want_lse,
-                            double ulps);
+/* Run it on every kernel of the table that must be able to, with q_len = k_len = m, and compare: `ulps` epsilons of the
+ * kernel's dtype relative to 1 + |want|, and what the height costs. want_lse may be NULL. Returns the number of kernels that
+ * ran. */
+int64_t    support_head_expect(const char *name, const support_head *head, int64_t m, const double *want_out,
+                               const double *want_lse, double ulps);
 /* The same against the definition in float64. */
-int64_t support_head_expect_truth(const char *name, const support_head *head, int64_t m, double ulps);
+int64_t    support_head_expect_truth(const char *name, const support_head *head, int64_t m, double ulps);
 
 /* ---- random cases ---- */
 

@@ -26,7 +26,8 @@ int support_visible(const twh_problem *problem, const twh_sequence *sequence, in
   int                window;
   if (!pattern) return 1;
   if ((pattern->flags & TWH_CAUSAL) && at > p) return 0;
-  window = (!(pattern->flags & TWH_LEFT) || at >= p - pattern->left) && (!(pattern->flags & TWH_RIGHT) || at <= p + pattern->right);
+  window =
+    (!(pattern->flags & TWH_LEFT) || at >= p - pattern->left) && (!(pattern->flags & TWH_RIGHT) || at <= p + pattern->right);
   return at < pattern->sink_tokens || window;
 }
 
@@ -53,7 +54,8 @@ void support_answer_destroy(support_answer *answer)
   memset(answer, 0, sizeof *answer);
 }
 
-static int64_t support_answer_row(const twh_problem *problem, const support_tensors *tensors, int64_t entry, int64_t h, int64_t row)
+static int64_t support_answer_row(const twh_problem *problem, const support_tensors *tensors, int64_t entry, int64_t h,
+                                  int64_t row)
 {
   return (entry * problem->q_heads + h) * tensors->q_rows + row;
 }
@@ -64,8 +66,9 @@ static double support_larger(double a, double b)
 }
 
 /* Logits of one query row; -INFINITY where it sees nothing. `keys` and `query` are dense float64. */
-static void support_logits(double *logits, const twh_problem *problem, const support_tensors *tensors, const twh_sequence *sequence,
-                           int64_t entry, int64_t h, int64_t i, const double *query, const double *keys)
+static void support_logits(double *logits, const twh_problem *problem, const support_tensors *tensors,
+                           const twh_sequence *sequence, int64_t entry, int64_t h, int64_t i, const double *query,
+                           const double *keys)
 {
   double  scale = support_scale(problem), dot, mask;
   int64_t j, c, dim = problem->qk_dim;
@@ -87,7 +90,8 @@ static void support_logits(double *logits, const twh_problem *problem, const sup
 }
 
 /* out and lse of one row from its logits; `sink` is -INFINITY for none. */
-static void support_softmax(const double *logits, int64_t n, double sink, const double *values, int64_t dim, double *out, double *lse)
+static void support_softmax(const double *logits, int64_t n, double sink, const double *values, int64_t dim, double *out,
+                            double *lse)
 {
   double  most = sink, sum = 0.0, weight;
   int64_t j, c;
@@ -118,7 +122,8 @@ static double *support_copy(const twh_tensor *tensor, int64_t entry, int64_t h, 
 
 static double support_sink(const support_tensors *tensors, int64_t h)
 {
-  return tensors->all.sink_logits ? support_load(tensors->sinks.data, tensors->sinks.dtype, h * tensors->sinks.head_stride) : -INFINITY;
+  return tensors->all.sink_logits ? support_load(tensors->sinks.data, tensors->sinks.dtype, h * tensors->sinks.head_stride)
+                                  : -INFINITY;
 }
 
 void support_answer_truth(support_answer *answer, const twh_problem *problem, const support_tensors *tensors)
@@ -138,7 +143,8 @@ void support_answer_truth(support_answer *answer, const twh_problem *problem, co
         support_logits(logits, problem, tensors, &sequence, entry, h, i, q + i * problem->qk_dim, k);
         support_softmax(logits, sequence.k_len, support_sink(tensors, h), v, problem->v_dim, answer->out + row * answer->dim,
                         answer->lse + row);
-        for (c = 0; c < answer->dim; ++c) answer->max_out = support_larger(answer->max_out, fabs(answer->out[row * answer->dim + c]));
+        for (c = 0; c < answer->dim; ++c)
+          answer->max_out = support_larger(answer->max_out, fabs(answer->out[row * answer->dim + c]));
         for (j = 0; j < sequence.k_len; ++j) {
           if (logits[j] == -INFINITY) continue;
           answer->max_logit = support_larger(answer->max_logit, fabs(logits[j]));
@@ -176,7 +182,8 @@ static void support_operands_create(support_operands *o, const twh_problem *prob
   assert_true(o->q && o->k && o->v && o->mask && o->out && o->lse);
   for (i = 0; i < nq; ++i)
     for (c = 0; c < problem->qk_dim; ++c)
-      support_store(o->q, desc->dtype, i * problem->qk_dim + c, ratio * support_at(&tensors->q, entry, h, sequence->q_begin + i, c));
+      support_store(o->q, desc->dtype, i * problem->qk_dim + c,
+                    ratio * support_at(&tensors->q, entry, h, sequence->q_begin + i, c));
   for (j = 0; j < nk; ++j) {
     for (c = 0; c < problem->qk_dim; ++c)
       support_store(o->k, desc->dtype, j * problem->qk_dim + c, support_at(&tensors->k, entry, kv, sequence->k_begin + j, c));
@@ -263,7 +270,8 @@ static void support_one_call(support_answer *answer, const twh_problem *problem,
     }
     answer->lse[row] = lse;
     for (c = 0; c < desc.v_dim; ++c)
-      answer->out[row * answer->dim + c] = share > 0.0 ? share * support_load(operands.out, desc.out_dtype, i * desc.v_dim + c) : 0.0;
+      answer->out[row * answer->dim + c] =
+        share > 0.0 ? share * support_load(operands.out, desc.out_dtype, i * desc.v_dim + c) : 0.0;
   }
   support_operands_destroy(&operands);
   twh_oracle_destroy(oracle);

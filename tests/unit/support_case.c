@@ -4,16 +4,16 @@
  * is in its one line of text; TWH_SEED and TWH_CASE run it again, alone. */
 #include "support.h"
 
-static const int64_t support_lengths[] = {1, 2, 3, 4, 5, 7, 8, 12, 16};
+static const int64_t support_lengths[] = { 1, 2, 3, 4, 5, 7, 8, 12, 16 };
 
 static int64_t support_length(support_random *random, int64_t m)
 {
   switch (support_below(random, 6)) {
-    case 0: return support_below(random, 3);
-    case 1: return m * support_between(random, 1, 3) - 1;
-    case 2: return m * support_between(random, 1, 3);
-    case 3: return m * support_between(random, 1, 3) + 1;
-    default: return support_below(random, 3 * m + 4);
+  case 0: return support_below(random, 3);
+  case 1: return m * support_between(random, 1, 3) - 1;
+  case 2: return m * support_between(random, 1, 3);
+  case 3: return m * support_between(random, 1, 3) + 1;
+  default: return support_below(random, 3 * m + 4);
   }
 }
 
@@ -26,7 +26,7 @@ static int64_t support_divisor(support_random *random, int64_t n)
 
 static void support_case_kernel(support_case *made, support_random *random)
 {
-  static const int32_t dtypes[] = {TWH_F32, TWH_F32, TWH_F16, TWH_BF16};
+  static const int32_t dtypes[] = { TWH_F32, TWH_F32, TWH_F16, TWH_BF16 };
   twh_oracle_desc     *desc = &made->desc;
   twh_oracle_desc_init(desc);
   desc->k_len = support_lengths[support_below(random, SUPPORT_COUNT(support_lengths))];
@@ -62,7 +62,7 @@ static void support_case_kernel(support_case *made, support_random *random)
   desc->max_concurrent_batches = support_between(random, 0, 4);
   desc->alignment = support_one_in(random, 3) ? 256 : support_one_in(random, 2) ? 4 : 0;
   if (desc->mask_modes & TWH_MASK_TENSOR) {
-    static const int32_t masks[] = {0, TWH_BOOL, TWH_F32, TWH_F16};
+    static const int32_t masks[] = { 0, TWH_BOOL, TWH_F32, TWH_F16 };
     desc->mask_dtype = masks[support_below(random, 4)];
     if (desc->mask_dtype != TWH_BOOL && support_one_in(random, 4)) desc->mask_value = -30000.0;
   }
@@ -101,12 +101,12 @@ static void support_case_problem(support_case *made, support_random *random)
     problem->q_len = problem->k_len = problem->q_offset = 0;
   }
   if (support_one_in(random, 3)) {
-    static const double scales[] = {0.5, 0.3, -0.25, 0.0, 1.0};
+    static const double scales[] = { 0.5, 0.3, -0.25, 0.0, 1.0 };
     problem->flags |= TWH_PROBLEM_SCALE;
     problem->scale = scales[support_below(random, 5)];
   }
   if ((made->desc.mask_modes & TWH_MASK_TENSOR) && support_one_in(random, 3)) {
-    static const int32_t masks[] = {TWH_BOOL, TWH_F32, TWH_F16, TWH_BF16};
+    static const int32_t masks[] = { TWH_BOOL, TWH_F32, TWH_F16, TWH_BF16 };
     problem->mask_dtype = masks[support_below(random, 4)];
   }
 }
@@ -116,22 +116,24 @@ static void support_case_write(support_case *made)
   const twh_problem     *p = &made->problem;
   const twh_oracle_desc *d = &made->desc;
   int                    at, i, room = (int)sizeof made->text;
-  at = snprintf(made->text, (size_t)room,
-                "TWH_SEED=%llu TWH_CASE=%llu: problem batch %lld heads %lld/%lld q_len %lld k_len %lld q_offset %lld dims %lld,%lld scale %g "
-                "softcap %g%s mask %d host %d layout %d flags %d; kernel slots %lld %lldx%lld dims %lld,%lld dtype %d/%d/%d modes %u flags "
-                "0x%x offset %lld scale %g hide %g min/step %lld/%lld %lld/%lld batch %lld; logits %g+-%g values %g",
-                (unsigned long long)made->seed, (unsigned long long)made->number, (long long)p->batch, (long long)p->q_heads,
-                (long long)p->kv_heads, (long long)p->q_len, (long long)p->k_len, (long long)p->q_offset, (long long)p->qk_dim,
-                (long long)p->v_dim, support_scale(p), p->softcap, p->pattern && p->pattern->flags ? " causal" : "", p->mask_dtype,
-                made->host_dtype, made->layout, made->tensor_flags, (long long)d->slots, (long long)d->q_len, (long long)d->k_len,
-                (long long)d->qk_dim, (long long)d->v_dim, d->dtype, d->out_dtype, d->mask_dtype, d->mask_modes, d->flags,
-                (long long)d->causal_offset, d->scale, d->mask_value, (long long)d->q_len_min, (long long)d->q_len_step,
-                (long long)d->k_len_min, (long long)d->k_len_step, (long long)d->max_calls_per_batch, made->fill.logit_mean,
-                made->fill.logit_std, made->fill.value_mean);
+  at = snprintf(
+    made->text, (size_t)room,
+    "TWH_SEED=%llu TWH_CASE=%llu: problem batch %lld heads %lld/%lld q_len %lld k_len %lld q_offset %lld dims %lld,%lld "
+    "scale %g softcap %g%s mask %d host %d layout %d flags %d; kernel slots %lld %lldx%lld dims %lld,%lld dtype %d/%d/%d "
+    "modes %u flags 0x%x offset %lld scale %g hide %g min/step %lld/%lld %lld/%lld batch %lld; logits %g+-%g values %g",
+    (unsigned long long)made->seed, (unsigned long long)made->number, (long long)p->batch, (long long)p->q_heads,
+    (long long)p->kv_heads, (long long)p->q_len, (long long)p->k_len, (long long)p->q_offset, (long long)p->qk_dim,
+    (long long)p->v_dim, support_scale(p), p->softcap, p->pattern && p->pattern->flags ? " causal" : "", p->mask_dtype,
+    made->host_dtype, made->layout, made->tensor_flags, (long long)d->slots, (long long)d->q_len, (long long)d->k_len,
+    (long long)d->qk_dim, (long long)d->v_dim, d->dtype, d->out_dtype, d->mask_dtype, d->mask_modes, d->flags,
+    (long long)d->causal_offset, d->scale, d->mask_value, (long long)d->q_len_min, (long long)d->q_len_step,
+    (long long)d->k_len_min, (long long)d->k_len_step, (long long)d->max_calls_per_batch, made->fill.logit_mean,
+    made->fill.logit_std, made->fill.value_mean);
   for (i = 0; p->sequences && i < p->batch && at < room; ++i) {
     const twh_sequence *s = &p->sequences[i];
-    at += snprintf(made->text + at, (size_t)(room - at), " [%lld+%lld %lld+%lld %lld %lld]", (long long)s->q_begin, (long long)s->q_len,
-                   (long long)s->k_begin, (long long)s->k_len, (long long)s->q_offset, (long long)s->k_offset);
+    at +=
+      snprintf(made->text + at, (size_t)(room - at), " [%lld+%lld %lld+%lld %lld %lld]", (long long)s->q_begin,
+               (long long)s->q_len, (long long)s->k_begin, (long long)s->k_len, (long long)s->q_offset, (long long)s->k_offset);
   }
 }
 
@@ -151,8 +153,8 @@ static void support_case_strides(twh_oracle_desc *desc, support_random *random)
 
 void support_case_make(support_case *made, uint64_t seed, uint64_t number)
 {
-  static const int32_t hosts[] = {TWH_F32, TWH_F32, TWH_F64, TWH_F16, TWH_BF16};
-  static const double  stds[] = {0.1, 1.0, 1.0, 4.0, 10.0, 30.0, 100.0, 1000.0};
+  static const int32_t hosts[] = { TWH_F32, TWH_F32, TWH_F64, TWH_F16, TWH_BF16 };
+  static const double  stds[] = { 0.1, 1.0, 1.0, 4.0, 10.0, 30.0, 100.0, 1000.0 };
   support_random       random = support_random_at(seed, number);
   twh_oracle_desc     *desc = &made->desc;
   double               scale;
@@ -177,6 +179,7 @@ void support_case_make(support_case *made, uint64_t seed, uint64_t number)
   if (support_one_in(&random, 8)) made->fill.value_mean = 50.0;
   made->fill.rounding = support_one_in(&random, 4) ? 0 : desc->dtype;
   made->fill.mask_share = support_uniform(&random);
-  made->fill.hidden_as_lowest = desc->mask_value == 0.0 && (desc->mask_dtype ? desc->mask_dtype : desc->dtype) == TWH_F32 && support_one_in(&random, 4);
+  made->fill.hidden_as_lowest =
+    desc->mask_value == 0.0 && (desc->mask_dtype ? desc->mask_dtype : desc->dtype) == TWH_F32 && support_one_in(&random, 4);
   support_case_write(made);
 }

@@ -58,8 +58,8 @@ static void support_release(void *user, void *block, size_t bytes)
 typedef struct support_job {
   pthread_mutex_t lock;
   int64_t         next, n;
-  void          (*task)(void *arg, int64_t i);
-  void           *arg;
+  void (*task)(void *arg, int64_t i);
+  void *arg;
 } support_job;
 
 static void *support_worker(void *arg)

@@ -62,8 +62,8 @@ static void support_head_compare(const char *name, const char *kernel, const cha
   }
 }
 
-int64_t support_head_expect(const char *name, const support_head *head, int64_t m, const double *want_out, const double *want_lse,
-                            double ulps)
+int64_t support_head_expect(const char *name, const support_head *head, int64_t m, const double *want_out,
+                            const double *want_lse, double ulps)
 {
   const twh_problem *p = &head->problem;
   double            *out = (double *)malloc(sizeof *out * (size_t)(p->q_len * (p->v_dim + 1) + 1)), *lse;
@@ -86,7 +86,8 @@ int64_t support_head_expect(const char *name, const support_head *head, int64_t 
       fail();
     }
     support_head_compare(name, kernel->name, "out", out, want_out, p->q_len * p->v_dim, bound, lost * largest);
-    if (want_lse) support_head_compare(name, kernel->name, "lse", lse, want_lse, p->q_len, bound + 2.0 * support_epsilon(TWH_F32), lost);
+    if (want_lse)
+      support_head_compare(name, kernel->name, "lse", lse, want_lse, p->q_len, bound + 2.0 * support_epsilon(TWH_F32), lost);
     ++ran;
   }
   free(out);

@@ -52,7 +52,8 @@ const support_kernel support_kernels[] = {
 
 const int64_t support_kernel_count = SUPPORT_COUNT(support_kernels);
 
-void support_kernel_desc(const support_kernel *kernel, const twh_problem *problem, int64_t q_len, int64_t k_len, twh_oracle_desc *desc)
+void support_kernel_desc(const support_kernel *kernel, const twh_problem *problem, int64_t q_len, int64_t k_len,
+                         twh_oracle_desc *desc)
 {
   double scale = support_scale(problem);
   twh_oracle_desc_init(desc);
@@ -111,7 +112,8 @@ twh_status support_solve(const char *name, const twh_problem *problem, const twh
     options.stats = stats;
     status = twh_plan_execute(plan, &tensors->all, &options, error);
     if (status >= 0 && oracle.calls != info.calls + stats->repair_calls) wrong = "calls differ from the plan's";
-    if (status >= 0 && (stats->calls != oracle.calls || stats->batches != oracle.batches)) wrong = "calls differ from the statistics";
+    if (status >= 0 && (stats->calls != oracle.calls || stats->batches != oracle.batches))
+      wrong = "calls differ from the statistics";
     if (stats->repair_calls > info.repair_calls_max) wrong = "more repairs than the plan says";
     if (!support_tensors_gaps_untouched(tensors, problem)) wrong = "something was written outside out and lse";
     twh_plan_destroy(plan);

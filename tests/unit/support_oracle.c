@@ -42,8 +42,10 @@ static void support_expect_length(support_oracle *oracle, const twh_call *call, 
 {
   least = support_or(least, 1);
   step = support_or(step, 1);
-  if (!fewer) support_expect(oracle, call, what, got, declared);
-  else if (got < least || got > declared || (got % step != 0 && got != declared)) support_break(oracle, call, what, got, declared);
+  if (!fewer)
+    support_expect(oracle, call, what, got, declared);
+  else if (got < least || got > declared || (got % step != 0 && got != declared))
+    support_break(oracle, call, what, got, declared);
 }
 
 static void support_expect_id(support_oracle *oracle, const twh_call *call, const char *what, uint64_t id, uint64_t hash)
@@ -53,7 +55,8 @@ static void support_expect_id(support_oracle *oracle, const twh_call *call, cons
     if (oracle->ids[2 * i] != id) continue;
     if (oracle->ids[2 * i + 1] != hash) {
       support_break(oracle, call, what, 0, 1);
-      snprintf(oracle->broken + strlen(oracle->broken), sizeof oracle->broken - strlen(oracle->broken), ", under an id with other bytes");
+      snprintf(oracle->broken + strlen(oracle->broken), sizeof oracle->broken - strlen(oracle->broken),
+               ", under an id with other bytes");
     }
     return;
   }
@@ -97,30 +100,38 @@ static void support_check_call(support_oracle *oracle, const twh_call *call)
 {
   const twh_oracle_desc *d = &oracle->desc;
   int64_t                alignment = support_or(d->alignment, 64);
-  if (call->struct_size < sizeof(twh_call)) support_break(oracle, call, "struct_size", call->struct_size, (int64_t)sizeof(twh_call));
+  if (call->struct_size < sizeof(twh_call))
+    support_break(oracle, call, "struct_size", call->struct_size, (int64_t)sizeof(twh_call));
   if ((call->mask_mode & (call->mask_mode - 1)) || !(call->mask_mode & d->mask_modes))
     support_break(oracle, call, "mask_mode", call->mask_mode, d->mask_modes);
   support_expect_length(oracle, call, "slots", call->slots, d->slots, (d->flags & TWH_ORACLE_FEWER_SLOTS) != 0, 1, 1);
-  support_expect_length(oracle, call, "q_len", call->q_len, d->q_len, (d->flags & TWH_ORACLE_FEWER_ROWS) != 0, d->q_len_min, d->q_len_step);
-  support_expect_length(oracle, call, "k_len", call->k_len, d->k_len, (d->flags & TWH_ORACLE_FEWER_KEYS) != 0, d->k_len_min, d->k_len_step);
+  support_expect_length(oracle, call, "q_len", call->q_len, d->q_len, (d->flags & TWH_ORACLE_FEWER_ROWS) != 0, d->q_len_min,
+                        d->q_len_step);
+  support_expect_length(oracle, call, "k_len", call->k_len, d->k_len, (d->flags & TWH_ORACLE_FEWER_KEYS) != 0, d->k_len_min,
+                        d->k_len_step);
   if (oracle->broken[0]) return; /* sizes that cannot be trusted */
   support_expect_operand(oracle, call, "q", &call->q, call->q_len, d->qk_dim, d->dtype, d->q_row_stride, d->q_slot_stride);
   support_expect_operand(oracle, call, "k", &call->k, call->k_len, d->qk_dim, d->dtype, d->k_row_stride, d->k_slot_stride);
   support_expect_operand(oracle, call, "v", &call->v, call->k_len, d->v_dim, d->dtype, d->v_row_stride, d->v_slot_stride);
   if (call->mask_mode == TWH_MASK_TENSOR) /* no stride of the mask can be declared: rows and slots follow each other */
-    support_expect_operand(oracle, call, "mask", &call->mask, call->q_len, call->k_len, d->mask_dtype, call->k_len, call->q_len * call->k_len);
-  else if (call->mask.data) support_break(oracle, call, "mask without mask mode", 1, 0);
+    support_expect_operand(oracle, call, "mask", &call->mask, call->q_len, call->k_len, d->mask_dtype, call->k_len,
+                           call->q_len * call->k_len);
+  else if (call->mask.data)
+    support_break(oracle, call, "mask without mask mode", 1, 0);
   if (!(d->flags & TWH_ORACLE_SCALE_PER_CALL) && call->scale != d->scale) support_break(oracle, call, "scale", 0, 1);
   if (!call->out || (uintptr_t)call->out % (uintptr_t)alignment) support_break(oracle, call, "out", 0, 1);
   if (!(d->flags & TWH_ORACLE_STRIDED)) {
     if (call->q_len > 1) support_expect(oracle, call, "out_row_stride", call->out_row_stride, d->out_row_stride);
     if (call->slots > 1) support_expect(oracle, call, "out_slot_stride", call->out_slot_stride, d->out_slot_stride);
   }
-  if (call->q_len > 1 && call->out_row_stride < d->v_dim) support_break(oracle, call, "out_row_stride", call->out_row_stride, d->v_dim);
+  if (call->q_len > 1 && call->out_row_stride < d->v_dim)
+    support_break(oracle, call, "out_row_stride", call->out_row_stride, d->v_dim);
   if (d->flags & TWH_ORACLE_LSE) {
     if (!call->lse || (uintptr_t)call->lse % (uintptr_t)alignment) support_break(oracle, call, "lse", 0, 1);
-    if (call->slots > 1 && call->lse_slot_stride < call->q_len) support_break(oracle, call, "lse_slot_stride", call->lse_slot_stride, call->q_len);
-  } else if (call->lse) support_break(oracle, call, "lse without the flag", 1, 0);
+    if (call->slots > 1 && call->lse_slot_stride < call->q_len)
+      support_break(oracle, call, "lse_slot_stride", call->lse_slot_stride, call->q_len);
+  } else if (call->lse)
+    support_break(oracle, call, "lse without the flag", 1, 0);
 }
 
 /* Rows that see no key: anything may stand in out; under a built-in mask nothing may be relied on at all. */
@@ -149,7 +160,8 @@ static int32_t support_oracle_run(void *user, const twh_call *const *calls, int6
   if (++oracle->running > oracle->most_running) oracle->most_running = oracle->running;
   limit = oracle->desc.max_calls_per_batch;
   if (n < 1 || (limit > 0 && n > limit)) support_break(oracle, calls[0], "calls in a batch", n, limit);
-  if (oracle->running > support_or(oracle->desc.max_concurrent_batches, 1)) support_break(oracle, calls[0], "concurrent batches", oracle->running, 1);
+  if (oracle->running > support_or(oracle->desc.max_concurrent_batches, 1))
+    support_break(oracle, calls[0], "concurrent batches", oracle->running, 1);
   for (i = 0; i < n; ++i) support_check_call(oracle, calls[i]);
   if (oracle->broken[0]) code = SUPPORT_BROKEN;
   if (oracle->fail_at >= first && oracle->fail_at < first + n) code = oracle->fail_code;

@@ -3,12 +3,12 @@
  * Each runs on every kernel of the table that can do it, over several lengths of the kernel. */
 #include "support.h"
 
-static const int64_t cases_lengths[] = {1, 2, 3, 4, 8};
-static const double  cases_powers[] = {1, 2, 4, 8, 16, 32, 64, 128};
+static const int64_t cases_lengths[] = { 1, 2, 3, 4, 8 };
+static const double  cases_powers[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
 
 static void case_C02_a_query_before_the_first_key_is_empty(void **state)
 {
-  static const double out[] = {0.0, 1.0}, lse[] = {-INFINITY, 0.0};
+  static const double out[] = { 0.0, 1.0 }, lse[] = { -INFINITY, 0.0 };
   support_head        head;
   int64_t             i;
   (void)state;
@@ -20,8 +20,8 @@ static void case_C02_a_query_before_the_first_key_is_empty(void **state)
 
 static void case_C06_three_empty_rows_then_a_triangle(void **state)
 {
-  static const double out[] = {0.0, 0.0, 0.0, 1.0, 1.5};
-  double              lse[] = {-INFINITY, -INFINITY, -INFINITY, 0.0, log(2.0)};
+  static const double out[] = { 0.0, 0.0, 0.0, 1.0, 1.5 };
+  double              lse[] = { -INFINITY, -INFINITY, -INFINITY, 0.0, log(2.0) };
   support_head        head;
   int64_t             i;
   (void)state;
@@ -89,7 +89,8 @@ static void case_C03_a_tile_without_visible_keys_is_never_sent(void **state)
     assert_int_equal(watch.blind_slots, 0);
     for (r = 0; r < 4; ++r) {
       support_assert_at_most(fabs(support_at(&tensors.out, 0, 0, r, 0) - 1.0), support_epsilon(kernel->dtype), kernel->name);
-      support_assert_at_most(fabs(support_at(&tensors.lse, 0, 0, r, 0) - log((double)r + 1.0)), 2.0 * support_epsilon(kernel->dtype), kernel->name);
+      support_assert_at_most(fabs(support_at(&tensors.lse, 0, 0, r, 0) - log((double)r + 1.0)),
+                             2.0 * support_epsilon(kernel->dtype), kernel->name);
     }
     twh_plan_destroy(plan);
     support_tensors_destroy(&tensors);
@@ -99,7 +100,7 @@ static void case_C03_a_tile_without_visible_keys_is_never_sent(void **state)
 
 static void case_C07_nothing_to_do_is_done_without_the_kernel(void **state)
 {
-  static const int64_t sizes[][3] = {{1, 3, 0}, {1, 0, 7}, {0, 3, 3}, {1, 0, 0}, {2, 3, 0}};
+  static const int64_t sizes[][3] = { { 1, 3, 0 }, { 1, 0, 7 }, { 0, 3, 3 }, { 1, 0, 0 }, { 2, 3, 0 } };
   int64_t              i, j, r;
   int                  causal;
   (void)state;
@@ -128,8 +129,8 @@ static void case_C07_nothing_to_do_is_done_without_the_kernel(void **state)
 
 static void case_C10_rows_with_every_key_masked_are_zero(void **state)
 {
-  static const double        v[] = {3.0, 5.0}, out[] = {0.0, 0.0, 3.0}, lse[] = {-INFINITY, -INFINITY, 0.0};
-  static const unsigned char mask[] = {0, 0, 0, 0, 1, 0};
+  static const double        v[] = { 3.0, 5.0 }, out[] = { 0.0, 0.0, 3.0 }, lse[] = { -INFINITY, -INFINITY, 0.0 };
+  static const unsigned char mask[] = { 0, 0, 0, 0, 1, 0 };
   support_head               head;
   int64_t                    i;
   (void)state;
@@ -148,8 +149,8 @@ static void case_C10_rows_with_every_key_masked_are_zero(void **state)
 /* The same with masks that are added, on kernels that hide keys by a finite number of their own. */
 static void case_C10_and_C19_a_finite_mask_value_makes_rows_empty_by_count(void **state)
 {
-  static const double  hidden[] = {0.0, -10000.0, -3e38};
-  static const int32_t dtypes[] = {TWH_BOOL, TWH_F32, TWH_F64};
+  static const double  hidden[] = { 0.0, -10000.0, -3e38 };
+  static const int32_t dtypes[] = { TWH_BOOL, TWH_F32, TWH_F64 };
   int64_t              i, j, m, lse;
   (void)state;
   for (i = 0; i < 3; ++i)
@@ -207,8 +208,9 @@ static void cases_C11_and_C27_to_C40_windows_are_refused_with_a_reason(void **st
     {4, 4, TWH_CAUSAL | TWH_LEFT, 3, 0, 2},         /* C40 */
     {4, 4, TWH_CAUSAL, 0, 0, 2},                    /* sinks that a causal query sees anyway */
   };
-  static const double v[] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
-                             1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  static const double v[] = { 1,  2,   4,  8,   16, 32, 64, 128, 1,  2,   4,  8,   16, 32, 64, 128, 1,  2,   4,  8,  16, 32,
+                              64, 128, 1,  2,   4,  8,  16, 32,  64, 128, 1,  2,   4,  8,  16, 32,  64, 128, 1,  2,  4,  8,
+                              16, 32,  64, 128, 1,  2,  4,  8,   16, 32,  64, 128, 1,  2,  4,  8,   16, 32,  64, 128 };
   int64_t             i, j;
   (void)state;
   for (i = 0; i < SUPPORT_COUNT(rows); ++i)
@@ -236,7 +238,8 @@ static void cases_C11_and_C27_to_C40_windows_are_refused_with_a_reason(void **st
         memset(tensors.k.data, 0, tensors.bytes[1]);
         for (r = 0; r < rows[i].k_len; ++r) support_set(&tensors.v, 0, 0, r, 0, v[r]);
         support_answer_truth(&truth, &head.problem, &tensors);
-        for (r = 0; r < rows[i].q_len; ++r) support_assert_at_most(fabs(out[r] - truth.out[r]), 0.01 * fabs(truth.out[r]), "window");
+        for (r = 0; r < rows[i].q_len; ++r)
+          support_assert_at_most(fabs(out[r] - truth.out[r]), 0.01 * fabs(truth.out[r]), "window");
         support_answer_destroy(&truth);
         support_tensors_destroy(&tensors);
       } else {
@@ -248,8 +251,8 @@ static void cases_C11_and_C27_to_C40_windows_are_refused_with_a_reason(void **st
 
 static void case_C41_a_sink_logit_of_zero_is_one_more_key(void **state)
 {
-  static const double out[] = {0.8, 0.8, 0.8, 0.8}, zero = 0.0, none = -INFINITY, one[] = {1.0, 1.0, 1.0, 1.0};
-  double              lse[] = {log(5.0), log(5.0), log(5.0), log(5.0)}, four[] = {log(4.0), log(4.0), log(4.0), log(4.0)};
+  static const double out[] = { 0.8, 0.8, 0.8, 0.8 }, zero = 0.0, none = -INFINITY, one[] = { 1.0, 1.0, 1.0, 1.0 };
+  double              lse[] = { log(5.0), log(5.0), log(5.0), log(5.0) }, four[] = { log(4.0), log(4.0), log(4.0), log(4.0) };
   support_head        head;
   int64_t             i;
   (void)state;
@@ -278,12 +281,13 @@ static void case_C42_a_sink_logit_takes_its_share(void **state)
   head.problem.scale = 0.125; /* C44: the sink logit is neither scaled */
   for (i = 0; i < SUPPORT_COUNT(cases_lengths); ++i) support_head_expect("C44, scale", &head, cases_lengths[i], out, lse, 2.0);
   head.problem.softcap = 1.0; /* nor capped */
-  for (i = 0; i < SUPPORT_COUNT(cases_lengths); ++i) support_head_expect("C44, softcap", &head, cases_lengths[i], out, lse, 2.0);
+  for (i = 0; i < SUPPORT_COUNT(cases_lengths); ++i)
+    support_head_expect("C44, softcap", &head, cases_lengths[i], out, lse, 2.0);
 }
 
 static void case_C41_a_query_without_keys_has_its_sink_alone(void **state)
 {
-  static const double sink = 1.5, out[] = {0.0, 0.0, 0.0}, lse[] = {1.5, 1.5, 1.5};
+  static const double sink = 1.5, out[] = { 0.0, 0.0, 0.0 }, lse[] = { 1.5, 1.5, 1.5 };
   support_head        head;
   int64_t             i;
   (void)state;

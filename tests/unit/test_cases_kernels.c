@@ -73,9 +73,12 @@ static int32_t lies_run(void *user, const twh_call *const *calls, int64_t n)
       ++kernel->crashes; /* this is where the kernel that the case is about would have gone down */
       return -11;
     }
-    if (kernel->lie == LIE_MASK && call->mask_mode == TWH_MASK_TENSOR) code = lies_half_a_mask(kernel, call);
-    else if (kernel->lie == LIE_SHIFT) code = lies_shift(kernel, call);
-    else code = kernel->desc.run(kernel->desc.user, calls + i, 1);
+    if (kernel->lie == LIE_MASK && call->mask_mode == TWH_MASK_TENSOR)
+      code = lies_half_a_mask(kernel, call);
+    else if (kernel->lie == LIE_SHIFT)
+      code = lies_shift(kernel, call);
+    else
+      code = kernel->desc.run(kernel->desc.user, calls + i, 1);
     for (s = 0; kernel->lie == LIE_BASE && s < call->slots; ++s)
       for (r = 0; r < call->q_len; ++r) call->lse[s * call->lse_slot_stride + r] *= 1.44269504f;
   }
@@ -103,7 +106,7 @@ static void lies_destroy(lies_kernel *kernel)
 
 typedef struct lies_report {
   int64_t     untrue;
-  const char *word;  /* looked for in the names of untrue promises */
+  const char *word; /* looked for in the names of untrue promises */
   int         found;
 } lies_report;
 
@@ -167,8 +170,8 @@ static void case_C18_a_shifted_lse_is_found(void **state)
 /* The same kernel does no harm to who does not read its lse. */
 static void case_C18_a_shift_that_the_output_does_not_show_is_harmless_to_anchors(void **state)
 {
-  static const double q[] = {1, 0, 0, 0}, k[] = {1, 0, 0, 0, 3, 0, 0, 0, 10, 0, 0, 0, 12, 0, 0, 0};
-  float               query[4], keys[16], v[] = {1, 2, 3, 4}, out[1], lse[1];
+  static const double q[] = { 1, 0, 0, 0 }, k[] = { 1, 0, 0, 0, 3, 0, 0, 0, 10, 0, 0, 0, 12, 0, 0, 0 };
+  float               query[4], keys[16], v[] = { 1, 2, 3, 4 }, out[1], lse[1];
   twh_oracle_desc     desc = lies_desc(TWH_MASK_NONE, 0, 2);
   lies_kernel         kernel;
   twh_problem         problem;
@@ -202,8 +205,10 @@ static void case_C18_a_shift_that_the_output_does_not_show_is_harmless_to_anchor
     assert_int_equal(twh_plan_create(NULL, &problem, &kernel.oracle, 1, NULL, &plan, NULL), TWH_OK);
     assert_int_equal(twh_plan_execute(plan, &tensors, NULL, NULL), TWH_OK);
     support_assert_at_most(i ? 0.0 : fabs((double)out[0] - 3.8805502888), 1e-5, "out");
-    if (i == 0) support_assert_at_most(fabs((double)lse[0] - 12.1270514132), 1e-5, "lse");
-    else assert_true(fabs((double)lse[0] - 12.1270514132) > 0.5);
+    if (i == 0)
+      support_assert_at_most(fabs((double)lse[0] - 12.1270514132), 1e-5, "lse");
+    else
+      assert_true(fabs((double)lse[0] - 12.1270514132) > 0.5);
     twh_plan_destroy(plan);
     lies_destroy(&kernel);
   }
@@ -222,9 +227,11 @@ static void case_C79_a_mask_that_is_honoured_up_to_position_512_is_found(void **
 
 static void case_C82_declared_limits_on_rows_are_respected(void **state)
 {
-  static const int64_t limits[][3] = {{8, 1, 1}, {8, 4, 2}, {8, 8, 1}, {8, 2, 4}, {12, 1, 3}, {12, 5, 6}}; /* q_len, min, step */
-  int64_t              i, n;
-  int                  causal;
+  static const int64_t limits[][3] = {
+    { 8, 1, 1 }, { 8, 4, 2 }, { 8, 8, 1 }, { 8, 2, 4 }, { 12, 1, 3 }, { 12, 5, 6 }
+  }; /* q_len, min, step */
+  int64_t i, n;
+  int     causal;
   (void)state;
   for (i = 0; i < SUPPORT_COUNT(limits); ++i)
     for (n = 1; n <= 30; ++n)

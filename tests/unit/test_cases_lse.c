@@ -3,8 +3,8 @@
 
 static void case_C13_base2_lse_is_converted(void **state)
 {
-  static const double out[] = {2.0};
-  double              v[16], lse[] = {log(16.0)};
+  static const double out[] = { 2.0 };
+  double              v[16], lse[] = { log(16.0) };
   support_head        head;
   int64_t             i, m;
   (void)state;
@@ -17,8 +17,8 @@ static void case_C13_base2_lse_is_converted(void **state)
 
 static void case_C16_large_logits_one_key_per_tile(void **state)
 {
-  static const double q[] = {1, 1, 1, 1}, k[] = {800, 0, 800, -1}, v[] = {1, 3};
-  static const double out[] = {1.5378828427, 1.5378828427}, lse[] = {800.3132616875, 800.3132616875};
+  static const double q[] = { 1, 1, 1, 1 }, k[] = { 800, 0, 800, -1 }, v[] = { 1, 3 };
+  static const double out[] = { 1.5378828427, 1.5378828427 }, lse[] = { 800.3132616875, 800.3132616875 };
   support_head        head;
   int64_t             m;
   (void)state;
@@ -33,9 +33,10 @@ static void case_C16_large_logits_one_key_per_tile(void **state)
 
 static void case_C18_an_output_and_lse_that_a_shift_would_betray(void **state)
 {
-  static const double q[] = {1}, k[] = {1, 3, 10, 12}, v[] = {1, 2, 3, 4}, out[] = {3.8805502888}, lse[] = {12.1270514132};
-  support_head        head;
-  int64_t             m;
+  static const double q[] = { 1 }, k[] = { 1, 3, 10, 12 }, v[] = { 1, 2, 3, 4 }, out[] = { 3.8805502888 },
+                      lse[] = { 12.1270514132 };
+  support_head head;
+  int64_t      m;
   (void)state;
   support_head_init(&head, 1, 4, 0);
   head.q = q;
@@ -47,8 +48,8 @@ static void case_C18_an_output_and_lse_that_a_shift_would_betray(void **state)
 /* Below what f16 can hold; in bf16 the two keys are one apart only through a second column. */
 static void case_C19_logits_below_any_finite_sentinel(void **state)
 {
-  static const double q[] = {1, 1, 1}, k[] = {-66560, -294, 0, -66560, -294, -1}, v[] = {1, 3};
-  static const double out[] = {1.5378828427}, lse[] = {-66853.6867382};
+  static const double q[] = { 1, 1, 1 }, k[] = { -66560, -294, 0, -66560, -294, -1 }, v[] = { 1, 3 };
+  static const double out[] = { 1.5378828427 }, lse[] = { -66853.6867382 };
   support_head        head;
   int64_t             m;
   (void)state;
@@ -64,7 +65,7 @@ static void case_C19_logits_below_any_finite_sentinel(void **state)
 
 static void case_C26_equal_values_come_out_as_they_are(void **state)
 {
-  static const int64_t lengths[] = {100, 512, 1000};
+  static const int64_t lengths[] = { 100, 512, 1000 };
   double               k[4096 * 2], q[8 * 2], out[8], lse[8];
   support_random       random = support_random_at(support_seed(26), 0);
   int64_t              i, j;
@@ -114,8 +115,8 @@ static void case_C69_large_values_stay_within_f16(void **state)
 
 static void case_C73_lse_of_equal_keys_at_any_height(void **state)
 {
-  static const double heights[] = {-20.0, -1000.0, 1000.0, 0.0};
-  double              q[] = {1.0}, k[4], out[1], lse[1];
+  static const double heights[] = { -20.0, -1000.0, 1000.0, 0.0 };
+  double              q[] = { 1.0 }, k[4], out[1], lse[1];
   int64_t             h, m, i;
   (void)state;
   for (h = 0; h < SUPPORT_COUNT(heights); ++h)

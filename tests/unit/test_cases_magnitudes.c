@@ -5,9 +5,10 @@
 
 static void case_C66_and_C67_the_cap_comes_before_the_mask_and_is_exact(void **state)
 {
-  static const double        v[] = {1, 100}, one[] = {1.0}, zero[] = {0.0}, q[] = {100.0}, k[] = {100.0, 100.0}, mean[] = {50.5};
-  static const unsigned char mask[] = {1, 0};
-  double                     fifty[] = {50.0 + log(2.0)};
+  static const double v[] = { 1, 100 }, one[] = { 1.0 }, zero[] = { 0.0 }, q[] = { 100.0 }, k[] = { 100.0, 100.0 },
+                      mean[] = { 50.5 };
+  static const unsigned char mask[] = { 1, 0 };
+  double                     fifty[] = { 50.0 + log(2.0) };
   support_head               head;
   int64_t                    m;
   (void)state;
@@ -35,8 +36,8 @@ static void magnitudes_fill(double *data, int64_t n, uint64_t stream, double siz
 }
 
 /* Run tensors on a kernel and hold the result to the promise. */
-static void magnitudes_check(const char *name, const twh_problem *problem, const twh_oracle_desc *desc, support_tensors *tensors,
-                             twh_run_stats *stats)
+static void magnitudes_check(const char *name, const twh_problem *problem, const twh_oracle_desc *desc,
+                             support_tensors *tensors, twh_run_stats *stats)
 {
   support_answer truth, one_call, got;
   double         error, bound;
@@ -54,8 +55,8 @@ static void magnitudes_check(const char *name, const twh_problem *problem, const
   support_answer_destroy(&got);
 }
 
-static void magnitudes_kernel(twh_oracle_desc *desc, const twh_problem *problem, int64_t q_len, int64_t k_len, int32_t dtype, int lse,
-                              int64_t spare)
+static void magnitudes_kernel(twh_oracle_desc *desc, const twh_problem *problem, int64_t q_len, int64_t k_len, int32_t dtype,
+                              int lse, int64_t spare)
 {
   twh_oracle_desc_init(desc);
   desc->flags = lse ? TWH_ORACLE_LSE : 0;
@@ -107,9 +108,9 @@ static void case_C75_every_position_of_a_tile_is_used(void **state)
 
 static void case_C75b_pads_do_not_outweigh_few_keys(void **state)
 {
-  static const int64_t lengths[] = {512, 4096}, keys[] = {1, 8};
-  static const double  heights[] = {1000.0, -1000.0};
-  static const int32_t dtypes[] = {TWH_F32, TWH_F16, TWH_BF16};
+  static const int64_t lengths[] = { 512, 4096 }, keys[] = { 1, 8 };
+  static const double  heights[] = { 1000.0, -1000.0 };
+  static const int32_t dtypes[] = { TWH_F32, TWH_F16, TWH_BF16 };
   int64_t              i, j, h, d, reading, r;
   (void)state;
   for (i = 0; i < 2; ++i)
@@ -159,8 +160,8 @@ static void case_C75c_flat_weights_of_a_long_f16_tile_are_read(void **state)
   support_tensors_destroy(&tensors);
 }
 
-/* 0: tiles of constant values, +1 at logit +1000 and -1 at -1000; 1: one key that outweighs all others; 2: keys of mean zero and
- * huge norm. */
+/* 0: tiles of constant values, +1 at logit +1000 and -1 at -1000; 1: one key that outweighs all others; 2: keys of mean zero
+ * and huge norm. */
 static void magnitudes_extreme(support_tensors *tensors, int64_t kind, int64_t m, int64_t n)
 {
   double  noise[400];
@@ -175,13 +176,14 @@ static void magnitudes_extreme(support_tensors *tensors, int64_t kind, int64_t m
     if (kind == 2) first = r % 2 ? 20000.0 : -20000.0, second = 0.0;
     support_set(&tensors->k, 0, 0, r, 0, first);
     support_set(&tensors->k, 0, 0, r, 1, second);
-    for (c = 0; c < 2; ++c) support_set(&tensors->v, 0, 0, r, c, kind == 0 ? (r / m % 2 ? -1.0 : 1.0) : noise[200 + 2 * (r % 90) + c]);
+    for (c = 0; c < 2; ++c)
+      support_set(&tensors->v, 0, 0, r, c, kind == 0 ? (r / m % 2 ? -1.0 : 1.0) : noise[200 + 2 * (r % 90) + c]);
   }
 }
 
 static void case_C75d_extreme_tiles(void **state)
 {
-  static const int32_t dtypes[] = {TWH_F32, TWH_F16, TWH_BF16};
+  static const int32_t dtypes[] = { TWH_F32, TWH_F16, TWH_BF16 };
   int64_t              kind, d, reading, m, n;
   (void)state;
   for (kind = 0; kind < 3; ++kind)
@@ -231,10 +233,10 @@ static void case_C76_a_causal_kernel_without_lse_has_its_anchor_in_front(void **
   support_tensors    tensors;
   support_random     random = support_random_at(support_seed(76), 0);
   support_fill       fill;
-  magnitudes_anchor  watch = {0, 0};
+  magnitudes_anchor  watch = { 0, 0 };
   twh_plan          *plan = NULL;
   twh_plan_info      info;
-  int64_t            rows[2] = {0, 0};
+  int64_t            rows[2] = { 0, 0 };
   (void)state;
   twh_pattern_init(&causal);
   causal.flags = TWH_CAUSAL;
@@ -287,7 +289,7 @@ static void case_C77_a_kernel_with_a_softcap_of_its_own(void **state)
 
 static void case_C78_scales_below_zero_and_zero(void **state)
 {
-  static const double scales[] = {-0.5, -1.0, 0.0, -0.001};
+  static const double scales[] = { -0.5, -1.0, 0.0, -0.001 };
   double              q[60], k[60], v[60];
   support_head        head;
   int64_t             m, s;

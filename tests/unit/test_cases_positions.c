@@ -1,12 +1,12 @@
 /* Cases that broke other libraries: positions, short tiles, heads, strides and memory that must not be looked at. */
 #include "support.h"
 
-static const double positions_powers[] = {1, 2, 4, 8, 16, 32, 64, 128};
+static const double positions_powers[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
 
 static void case_C47_the_offset_of_queries_decides_what_they_see(void **state)
 {
-  static const double late[] = {3.75, 6.2}, early[] = {1.0, 1.5};
-  double              late_lse[] = {log(4.0), log(5.0)}, early_lse[] = {0.0, log(2.0)};
+  static const double late[] = { 3.75, 6.2 }, early[] = { 1.0, 1.5 };
+  double              late_lse[] = { log(4.0), log(5.0) }, early_lse[] = { 0.0, log(2.0) };
   support_head        head;
   int64_t             m;
   (void)state;
@@ -70,8 +70,8 @@ static void case_C49_the_second_chunk_of_a_prompt(void **state)
 
 static void case_C52_short_sequences_do_not_see_the_pads(void **state)
 {
-  static const double out[] = {1.0, 1.0, 1.0};
-  double              lse[] = {log(3.0), log(3.0), log(3.0)};
+  static const double out[] = { 1.0, 1.0, 1.0 };
+  double              lse[] = { log(3.0), log(3.0), log(3.0) };
   support_head        head;
   int64_t             m;
   (void)state;
@@ -81,7 +81,7 @@ static void case_C52_short_sequences_do_not_see_the_pads(void **state)
 
 static void case_C55_lengths_around_multiples_of_the_kernels(void **state)
 {
-  static const int64_t lengths[] = {1, 2, 3, 8};
+  static const int64_t lengths[] = { 1, 2, 3, 8 };
   double               q[80], k[80], v[80];
   int64_t              i, j;
   int                  causal;
@@ -92,7 +92,7 @@ static void case_C55_lengths_around_multiples_of_the_kernels(void **state)
   for (i = 0; i < SUPPORT_COUNT(lengths); ++i)
     for (causal = 0; causal < 2; ++causal)
       for (j = 0; j < 7; ++j) {
-        int64_t      m = lengths[i], sizes[] = {1, m - 1, m, m + 1, 2 * m - 1, 2 * m, 2 * m + 1};
+        int64_t      m = lengths[i], sizes[] = { 1, m - 1, m, m + 1, 2 * m - 1, 2 * m, 2 * m + 1 };
         support_head head;
         support_head_init(&head, sizes[j], sizes[j], causal);
         head.problem.qk_dim = head.problem.v_dim = 3;
@@ -106,7 +106,7 @@ static void case_C55_lengths_around_multiples_of_the_kernels(void **state)
 
 static void case_C60_values_wider_than_keys(void **state)
 {
-  static const int64_t dims[][2] = {{4, 7}, {7, 4}, {1, 9}, {9, 1}, {17, 5}};
+  static const int64_t dims[][2] = { { 4, 7 }, { 7, 4 }, { 1, 9 }, { 9, 1 }, { 17, 5 } };
   double               q[400], k[400], v[400];
   int64_t              i;
   int                  causal;
@@ -173,8 +173,8 @@ static void case_C57_query_heads_read_their_kv_head(void **state)
         for (h = 0; h < 4; ++h)
           for (r = 0; r < n; ++r)
             for (c = 0; c < 4; ++c)
-              support_assert_at_most(fabs(support_at(&tensors.out, 0, h, r, c) - (double)(h / 2)), 2.0 * support_epsilon(desc.dtype),
-                                     support_kernels[i].name);
+              support_assert_at_most(fabs(support_at(&tensors.out, 0, h, r, c) - (double)(h / 2)),
+                                     2.0 * support_epsilon(desc.dtype), support_kernels[i].name);
         support_tensors_destroy(&tensors);
       }
 }
@@ -252,7 +252,7 @@ static void case_C62_rows_in_reverse_and_heads_that_share_memory(void **state)
 /* Rows before, between and behind the sequences hold NaN; so does the workspace. */
 static void case_C53_what_belongs_to_no_sequence_is_never_looked_at(void **state)
 {
-  static const twh_sequence sequences[] = {{2, 5, 3, 9, 4, 0}, {9, 3, 15, 7, 30, 2}, {14, 8, 23, 8, 0, 0}};
+  static const twh_sequence sequences[] = { { 2, 5, 3, 9, 4, 0 }, { 9, 3, 15, 7, 30, 2 }, { 14, 8, 23, 8, 0, 0 } };
   static twh_pattern        causal;
   int64_t                   i, h, r, c, b;
   int                       pattern, spoil;
@@ -284,7 +284,8 @@ static void case_C53_what_belongs_to_no_sequence_is_never_looked_at(void **state
       for (b = 0; b < 3; ++b)
         for (h = 0; h < 2; ++h)
           for (r = sequences[b].q_begin; r < sequences[b].q_begin + sequences[b].q_len; ++r)
-            for (c = 0; c < 4; ++c) assert_true(support_at(&tensors[0].out, 0, h, r, c) == support_at(&tensors[1].out, 0, h, r, c));
+            for (c = 0; c < 4; ++c)
+              assert_true(support_at(&tensors[0].out, 0, h, r, c) == support_at(&tensors[1].out, 0, h, r, c));
       support_tensors_destroy(&tensors[0]);
       support_tensors_destroy(&tensors[1]);
     }

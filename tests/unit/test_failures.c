@@ -18,7 +18,8 @@ typedef struct failures_setup {
 } failures_setup;
 
 /* Three heads of 24 queries and keys on one kernel of the table; logit_std 40 makes f32 kernels without lse repair tiles. */
-static int failures_begin(failures_setup *s, const support_kernel *kernel, int causal, int64_t per_batch, int64_t threads, double logit_std)
+static int failures_begin(failures_setup *s, const support_kernel *kernel, int causal, int64_t per_batch, int64_t threads,
+                          double logit_std)
 {
   twh_oracle_desc  desc;
   twh_plan_options options;
@@ -139,7 +140,7 @@ static void case_C87_the_code_of_a_failing_call_reaches_the_caller_and_nothing_f
 
 static void case_C87_batches_and_threads_stop_too(void **state)
 {
-  static const int64_t batches[] = {1, 2, 3, 7, 0};
+  static const int64_t batches[] = { 1, 2, 3, 7, 0 };
   int64_t              i, j, at, threads;
   (void)state;
   for (i = 0; i < support_kernel_count; i += 3)
@@ -177,8 +178,8 @@ static void failures_write_nan(void *user, const twh_call *call, int64_t number)
   int64_t             c;
   if (number != nan->call) return;
   for (c = nan->from; c < nan->until; ++c)
-    support_store(call->out, nan->oracle->desc.out_dtype, nan->slot * call->out_slot_stride + nan->row * call->out_row_stride + c,
-                  (double)NAN);
+    support_store(call->out, nan->oracle->desc.out_dtype,
+                  nan->slot * call->out_slot_stride + nan->row * call->out_row_stride + c, (double)NAN);
   if (nan->until < 0) call->lse[nan->slot * call->lse_slot_stride + nan->row] = (float)NAN;
 }
 
@@ -209,7 +210,8 @@ static void case_C89_a_nan_in_one_lane_is_named_or_repaired(void **state)
           support_oracle_reset(&s.oracle);
           if (twh_plan_execute(s.plan, &s.tensors.all, &options, &error) != TWH_OK) {
             assert_int_equal(error.status, TWH_E_RESULT);
-            if (error.call != at) print_error("%s: NaN in call %lld: %s\n", support_kernels[i].name, (long long)at, error.message);
+            if (error.call != at)
+              print_error("%s: NaN in call %lld: %s\n", support_kernels[i].name, (long long)at, error.message);
             assert_int_equal(error.call, at);
             assert_int_equal(error.slot, slot);
             assert_int_equal(error.row, 5);

@@ -135,7 +135,7 @@ static void async_fill(support_tensors *tensors, const twh_problem *problem)
 
 static void case_C83_arguments_live_until_wait_returns_and_delays_change_nothing(void **state)
 {
-  static const int64_t delays[] = {0, 100, 10000};
+  static const int64_t delays[] = { 0, 100, 10000 };
   int64_t              i, d, threads, run, batch;
   (void)state;
   for (i = 0; i < support_kernel_count; i += 4)
@@ -200,8 +200,10 @@ static void case_C87_a_submit_or_wait_that_fails_ends_the_execute(void **state)
         desc.max_concurrent_batches = threads ? threads : 1;
         async_fill(&tensors, &problem);
         async_create(&kernel, &desc, 0);
-        if (waits) kernel.fail_wait = at;
-        else kernel.fail_submit = at;
+        if (waits)
+          kernel.fail_wait = at;
+        else
+          kernel.fail_submit = at;
         twh_plan_options_init(&options);
         options.max_calls_per_batch = 1;
         assert_int_equal(twh_plan_create(context, &problem, &kernel.oracle, 1, &options, &plan, NULL), TWH_OK);

@@ -10,9 +10,9 @@ static int32_t memory_run(void *user, const twh_call *const *calls, int64_t n)
   return inner->run(inner->user, calls, n);
 }
 
-/* Create everything on a context whose `fail_at`-th allocation fails, and execute twice if that works. Returns how far it got. */
-static int memory_try(const twh_problem *problem, const twh_oracle_desc *kernel, const twh_oracle_desc *inner, support_tensors *tensors,
-                      int64_t fail_at, int64_t threads, support_memory *memory)
+/* Create everything on a context whose `fail_at`-th allocation fails, and execute if that works. Returns how far it got. */
+static int memory_try(const twh_problem *problem, const twh_oracle_desc *kernel, const twh_oracle_desc *inner,
+                      support_tensors *tensors, int64_t fail_at, int64_t threads, support_memory *memory)
 {
   twh_context_desc hooks;
   twh_oracle_desc  desc = *kernel;

@@ -62,7 +62,8 @@ static void merge_set_destroy(merge_set *set)
   for (i = 0; i < set->blocks; ++i) free(set->memory[i]);
 }
 
-static twh_status merge_run(const merge_set *set, const twh_tensor *out, const twh_tensor *lse, uint32_t flags, twh_error *error)
+static twh_status merge_run(const merge_set *set, const twh_tensor *out, const twh_tensor *lse, uint32_t flags,
+                            twh_error *error)
 {
   return twh_states_merge(set->n, set->outs, set->lses, set->batch, set->heads, set->rows, set->dim, out, lse, flags, error);
 }
@@ -110,7 +111,7 @@ static double merge_error(const merge_set *set, const twh_tensor *out, const twh
 
 static void case_C01_merging_empty_states_one_state_and_no_state(void **state)
 {
-  float             zero[2] = {5.0f, 6.0f}, none = -INFINITY, one[2] = {3.0f, -4.0f}, some = 1.25f, result[2], result_lse;
+  float             zero[2] = { 5.0f, 6.0f }, none = -INFINITY, one[2] = { 3.0f, -4.0f }, some = 1.25f, result[2], result_lse;
   twh_tensor        empty, empty_lse, full, full_lse, out, lse;
   const twh_tensor *outs[2], *lses[2];
   (void)state;
@@ -139,8 +140,8 @@ static void case_C01_merging_empty_states_one_state_and_no_state(void **state)
 
 static void case_C04_an_empty_row_with_lse_plus_infinity(void **state)
 {
-  float             spoiled[1] = {(float)NAN}, nothing[2] = {INFINITY, -INFINITY}, seven = 7.0f, zero = 0.0f, result, result_lse;
-  twh_tensor        empty, empty_lse, full, full_lse, out, lse;
+  float      spoiled[1] = { (float)NAN }, nothing[2] = { INFINITY, -INFINITY }, seven = 7.0f, zero = 0.0f, result, result_lse;
+  twh_tensor empty, empty_lse, full, full_lse, out, lse;
   const twh_tensor *outs[2], *lses[2];
   int               i;
   (void)state;
@@ -167,7 +168,7 @@ static void case_C04_an_empty_row_with_lse_plus_infinity(void **state)
 
 static void merging_random_states_equals_direct_evaluation(void **state)
 {
-  static const int64_t counts[] = {1, 2, 3, 7, MERGE_MOST};
+  static const int64_t counts[] = { 1, 2, 3, 7, MERGE_MOST };
   uint64_t             seed = support_seed(20250901), i;
   (void)state;
   for (i = 0; i < 50; ++i) {
@@ -184,7 +185,7 @@ static void merging_random_states_equals_direct_evaluation(void **state)
 
 static void merging_rounds_once_to_the_result_dtype(void **state)
 {
-  static const int32_t dtypes[] = {TWH_F16, TWH_BF16, TWH_F32};
+  static const int32_t dtypes[] = { TWH_F16, TWH_BF16, TWH_F32 };
   int                  i;
   (void)state;
   for (i = 0; i < 3; ++i) {

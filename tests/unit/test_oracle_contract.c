@@ -1,8 +1,6 @@
-/* The oracle contract as an object: what a description must say to be accepted, what is filled in, who releases what, and the gate
- * that keeps to the kernel's limits. */
+/* The oracle contract as an object: what a description must say to be accepted, what is filled in, and who
+ * releases what. */
 #include "support.h"
-
-#include "core/oracle/oracle.h"
 
 static int32_t contract_run(void *user, const twh_call *const *calls, int64_t n)
 {
@@ -50,6 +48,10 @@ static void contract_desc(twh_oracle_desc *desc)
 
 #define HUGE_LENGTH ((int64_t)1 << 40)
 
+enum { M_C = TWH_MASK_CAUSAL, M_T = TWH_MASK_TENSOR };
+
+/* One mistake each, against contract_desc. */
+
 static void bad_slots(twh_oracle_desc *d) { d->slots = 0; }
 static void bad_q_len(twh_oracle_desc *d) { d->q_len = -1; }
 static void bad_k_len(twh_oracle_desc *d) { d->k_len = 0; }
@@ -68,9 +70,9 @@ static void bad_mask_dtype(twh_oracle_desc *d) { d->mask_dtype = -1; }
 static void bad_no_masks(twh_oracle_desc *d) { d->mask_modes = 0; }
 static void bad_masks(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_NONE | 8; }
 static void bad_offset_alone(twh_oracle_desc *d) { d->causal_offset = -1; }
-static void bad_offset_low(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_CAUSAL; d->causal_offset = -48; }
-static void bad_offset_high(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_CAUSAL; d->causal_offset = 64; }
-static void bad_offset_least(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_CAUSAL; d->causal_offset = INT64_MIN; }
+static void bad_offset_low(twh_oracle_desc *d) { d->mask_modes = M_C; d->causal_offset = -48; }
+static void bad_offset_high(twh_oracle_desc *d) { d->mask_modes = M_C; d->causal_offset = 64; }
+static void bad_offset_least(twh_oracle_desc *d) { d->mask_modes = M_C; d->causal_offset = INT64_MIN; }
 static void bad_scale_zero(twh_oracle_desc *d) { d->scale = 0; }
 static void bad_scale_nan(twh_oracle_desc *d) { d->scale = (double)NAN; }
 static void bad_scale_inf(twh_oracle_desc *d) { d->scale = -INFINITY; }
@@ -80,11 +82,11 @@ static void bad_softcap(twh_oracle_desc *d) { d->softcap = -1; }
 static void bad_softcap_nan(twh_oracle_desc *d) { d->softcap = (double)NAN; }
 static void bad_softcap_inf(twh_oracle_desc *d) { d->softcap = INFINITY; }
 static void bad_value_alone(twh_oracle_desc *d) { d->mask_value = -100; }
-static void bad_value_positive(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_TENSOR; d->mask_value = 1; }
-static void bad_value_nan(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_TENSOR; d->mask_value = (double)NAN; }
-static void bad_value_inf(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_TENSOR; d->mask_value = -INFINITY; }
-static void bad_value_large(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_TENSOR; d->mask_value = -1e9; }
-static void bad_value_bool(twh_oracle_desc *d) { d->mask_modes = TWH_MASK_TENSOR; d->mask_dtype = TWH_BOOL; d->mask_value = -1; }
+static void bad_value_positive(twh_oracle_desc *d) { d->mask_modes = M_T; d->mask_value = 1; }
+static void bad_value_nan(twh_oracle_desc *d) { d->mask_modes = M_T; d->mask_value = (double)NAN; }
+static void bad_value_inf(twh_oracle_desc *d) { d->mask_modes = M_T; d->mask_value = -INFINITY; }
+static void bad_value_large(twh_oracle_desc *d) { d->mask_modes = M_T; d->mask_value = -1e9; }
+static void bad_value_bool(twh_oracle_desc *d) { d->mask_modes = M_T; d->mask_dtype = TWH_BOOL; d->mask_value = -1; }
 static void bad_q_row(twh_oracle_desc *d) { d->q_row_stride = 15; }
 static void bad_k_row(twh_oracle_desc *d) { d->k_row_stride = -16; }
 static void bad_v_row(twh_oracle_desc *d) { d->v_row_stride = 16; }
@@ -119,10 +121,11 @@ static void bad_wait_alone(twh_oracle_desc *d) { d->wait = contract_wait; }
 static void bad_huge_q(twh_oracle_desc *d) { d->slots = HUGE_LENGTH; d->q_len = HUGE_LENGTH; }
 static void bad_huge_k(twh_oracle_desc *d) { d->slots = HUGE_LENGTH; d->q_len = 1; d->k_len = HUGE_LENGTH; }
 static void bad_huge_pairs(twh_oracle_desc *d) { d->q_len = HUGE_LENGTH; d->k_len = HUGE_LENGTH; }
+static void bad_huge_mask(twh_oracle_desc *d) { d->slots = d->qk_dim = d->v_dim = 1; d->q_len = HUGE_LENGTH; d->k_len = 1 << 22; }
 static void bad_huge_dim(twh_oracle_desc *d) { d->v_dim = INT64_MAX; }
 static void bad_huge_stride(twh_oracle_desc *d) { d->q_row_stride = INT64_MAX; }
 static void bad_huge_slot_stride(twh_oracle_desc *d) { d->out_slot_stride = INT64_MAX / 2; }
-static void bad_huge_bytes(twh_oracle_desc *d) { d->slots = 1; d->q_len = 1; d->k_len = (int64_t)1 << 62; d->qk_dim = d->v_dim = 1; }
+static void bad_huge_bytes(twh_oracle_desc *d) { d->slots = d->q_len = d->qk_dim = d->v_dim = 1; d->k_len = HUGE_LENGTH << 22; }
 static void bad_size_zero(twh_oracle_desc *d) { d->struct_size = 0; }
 static void bad_size_small(twh_oracle_desc *d) { d->struct_size = (uint32_t)offsetof(twh_oracle_desc, user); }
 
@@ -203,6 +206,7 @@ static const contract_refusal contract_refusals[] = {
   { "q does not fit", bad_huge_q, TWH_E_OVERFLOW, "of q" },
   { "k does not fit", bad_huge_k, TWH_E_OVERFLOW, "of k" },
   { "pairs do not fit", bad_huge_pairs, TWH_E_OVERFLOW, "k_len" },
+  { "mask does not fit", bad_huge_mask, TWH_E_OVERFLOW, "k_len" },
   { "v does not fit", bad_huge_dim, TWH_E_OVERFLOW, "of v" },
   { "row stride does not fit", bad_huge_stride, TWH_E_OVERFLOW, "of q" },
   { "slot stride does not fit", bad_huge_slot_stride, TWH_E_OVERFLOW, "of out" },
@@ -357,7 +361,19 @@ static void oracle_create_everything_that_may_be_declared_is_accepted(void **sta
   desc.alignment = 1;
   desc.run = NULL;
   contract_accept(&desc, &got);
-  assert_true(got.alignment >= 8); /* of the widest type in a call */
+  assert_int_equal(got.alignment, 8); /* of the widest type in a call: out's here, */
+  desc.out_dtype = 0;
+  contract_accept(&desc, &got);
+  assert_int_equal(got.alignment, 4); /* the mask's, */
+  desc.mask_modes = TWH_MASK_NONE;
+  desc.mask_value = 0;
+  desc.causal_offset = 0;
+  desc.mask_dtype = 0;
+  contract_accept(&desc, &got);
+  assert_int_equal(got.alignment, 4); /* lse's, */
+  desc.flags = 0;
+  contract_accept(&desc, &got);
+  assert_int_equal(got.alignment, 2); /* q's */
 }
 
 /* ---- sizes of structs ---- */
@@ -465,227 +481,6 @@ static void oracle_create_allocation_failure_at_every_point_leaks_nothing(void *
   assert_true(n > 1);
 }
 
-/* ---- the gate ---- */
-
-enum { GATE_THREADS = 8, GATE_ROUNDS = 400 };
-
-typedef struct gate_kernel {
-  pthread_mutex_t lock;
-  pthread_cond_t  changed;
-  int64_t         running, most, calls, gather, fail_at;
-} gate_kernel;
-
-static void gate_enter(gate_kernel *kernel)
-{
-  ++kernel->running;
-  if (kernel->running > kernel->most) kernel->most = kernel->running;
-  pthread_cond_broadcast(&kernel->changed);
-}
-
-/* Stays until `gather` batches have been inside at the same time, once: so the limit is reached, not only kept. */
-static int32_t gate_run(void *user, const twh_call *const *calls, int64_t n)
-{
-  gate_kernel *kernel = (gate_kernel *)user;
-  int32_t      code;
-  (void)calls;
-  pthread_mutex_lock(&kernel->lock);
-  gate_enter(kernel);
-  while (kernel->most < kernel->gather) pthread_cond_wait(&kernel->changed, &kernel->lock);
-  kernel->calls += n;
-  code = kernel->calls == kernel->fail_at ? -31 : 0;
-  --kernel->running;
-  pthread_mutex_unlock(&kernel->lock);
-  return code;
-}
-
-static void gate_create(gate_kernel *kernel, int64_t limit, twh_oracle **oracle)
-{
-  twh_oracle_desc desc;
-  twh_error       error;
-  twh_error_init(&error);
-  memset(kernel, 0, sizeof *kernel);
-  pthread_mutex_init(&kernel->lock, NULL);
-  pthread_cond_init(&kernel->changed, NULL);
-  contract_desc(&desc);
-  desc.max_concurrent_batches = limit;
-  desc.run = gate_run;
-  desc.user = kernel;
-  support_assert_status(twh_oracle_create(NULL, &desc, oracle, &error), TWH_OK, &error, NULL);
-}
-
-static void gate_destroy(gate_kernel *kernel, twh_oracle *oracle)
-{
-  twh_oracle_destroy(oracle);
-  pthread_cond_destroy(&kernel->changed);
-  pthread_mutex_destroy(&kernel->lock);
-}
-
-typedef struct gate_worker {
-  const twh_oracle *oracle;
-  twh__failure     *failure;
-  int64_t           rounds, refused;
-} gate_worker;
-
-static void *gate_work(void *arg)
-{
-  gate_worker    *worker = (gate_worker *)arg;
-  twh_call        call;
-  const twh_call *calls[2];
-  twh_call_init(&call);
-  call.index = 40;
-  calls[0] = calls[1] = &call;
-  for (int64_t i = 0; i < worker->rounds; ++i) worker->refused += twh__oracle_call(worker->oracle, calls, 2, worker->failure) != 0;
-  return NULL;
-}
-
-static void gate_run_threads(const twh_oracle *oracle, twh__failure *failures, int64_t failure_count, gate_worker *workers)
-{
-  pthread_t threads[GATE_THREADS];
-  for (int64_t i = 0; i < GATE_THREADS; ++i) {
-    memset(&workers[i], 0, sizeof workers[i]);
-    workers[i].oracle = oracle;
-    workers[i].failure = &failures[i % failure_count];
-    workers[i].rounds = GATE_ROUNDS;
-    assert_int_equal(pthread_create(&threads[i], NULL, gate_work, &workers[i]), 0);
-  }
-  for (int64_t i = 0; i < GATE_THREADS; ++i) pthread_join(threads[i], NULL);
-}
-
-static void oracle_call_threads_never_exceed_the_limit(void **state)
-{
-  static const int64_t limits[] = { 0, 1, 2, 3, 8, 100 };
-  (void)state;
-  for (int64_t i = 0; i < SUPPORT_COUNT(limits); ++i) {
-    twh__failure failure = { 0, 0 };
-    gate_worker  workers[GATE_THREADS];
-    gate_kernel  kernel;
-    twh_oracle  *oracle;
-    int64_t      limit = limits[i] ? limits[i] : 1;
-    gate_create(&kernel, limits[i], &oracle);
-    kernel.gather = limit < GATE_THREADS ? limit : GATE_THREADS;
-    gate_run_threads(oracle, &failure, 1, workers);
-    assert_int_equal(kernel.most, kernel.gather);
-    assert_int_equal(kernel.calls, 2 * GATE_THREADS * GATE_ROUNDS);
-    assert_int_equal(kernel.running, 0);
-    assert_int_equal(failure.code, 0);
-    gate_destroy(&kernel, oracle);
-  }
-}
-
-/* One execute of two fails: the other one gets all its calls, and nobody is left waiting. */
-static void oracle_call_failure_stops_its_own_execute_only(void **state)
-{
-  (void)state;
-  for (int64_t fail_at = 2; fail_at < 200; fail_at += 38) {
-    twh__failure failures[2] = { { 0, 0 }, { 0, 0 } };
-    gate_worker  workers[GATE_THREADS];
-    gate_kernel  kernel;
-    twh_oracle  *oracle;
-    int          failed, healthy;
-    int64_t      refused = 0;
-    gate_create(&kernel, 2, &oracle);
-    kernel.fail_at = fail_at;
-    gate_run_threads(oracle, failures, 2, workers);
-    failed = failures[0].code ? 0 : 1;
-    healthy = !failed;
-    assert_int_equal(failures[failed].code, -31);
-    assert_int_equal(failures[failed].call, 40);
-    assert_int_equal(failures[healthy].code, 0);
-    for (int64_t i = 0; i < GATE_THREADS; ++i) {
-      if (i % 2 == healthy) assert_int_equal(workers[i].refused, 0);
-      else refused += workers[i].refused;
-    }
-    assert_true(refused > 0);
-    /* all calls of the healthy one, and of the other one those before the failure and the batch beside it */
-    assert_true(kernel.calls >= GATE_THREADS / 2 * GATE_ROUNDS * 2 + 2);
-    assert_true(kernel.calls < GATE_THREADS * GATE_ROUNDS * 2);
-    assert_int_equal(kernel.running, 0);
-    gate_destroy(&kernel, oracle);
-  }
-}
-
-static void oracle_call_after_a_failure_does_not_reach_the_kernel(void **state)
-{
-  twh__failure    failure = { 0, 0 };
-  gate_kernel     kernel;
-  twh_oracle     *oracle;
-  twh_call        call;
-  const twh_call *calls[1];
-  (void)state;
-  gate_create(&kernel, 1, &oracle);
-  kernel.fail_at = 2;
-  twh_call_init(&call);
-  calls[0] = &call;
-  call.index = 6;
-  assert_int_equal(twh__oracle_call(oracle, calls, 1, &failure), 0);
-  call.index = 7;
-  assert_int_equal(twh__oracle_call(oracle, calls, 1, &failure), -31);
-  call.index = 8;
-  assert_int_equal(twh__oracle_call(oracle, calls, 1, &failure), -31);
-  assert_int_equal(failure.call, 7);
-  assert_int_equal(kernel.calls, 2);
-  gate_destroy(&kernel, oracle);
-}
-
-/* ---- submit and wait ---- */
-
-typedef struct async_kernel {
-  int      submitted, waited;
-  uint64_t ticket;
-  int32_t  submit_code, wait_code;
-} async_kernel;
-
-static int32_t async_submit(void *user, const twh_call *const *calls, int64_t n, uint64_t *ticket)
-{
-  async_kernel *kernel = (async_kernel *)user;
-  (void)calls;
-  kernel->submitted += (int)n;
-  *ticket = 0xfeedface12345678u;
-  return kernel->submit_code;
-}
-
-static int32_t async_wait(void *user, uint64_t ticket)
-{
-  async_kernel *kernel = (async_kernel *)user;
-  ++kernel->waited;
-  kernel->ticket = ticket;
-  return kernel->wait_code;
-}
-
-static void oracle_call_without_run_submits_and_waits(void **state)
-{
-  twh__failure    failure = { 0, 0 };
-  async_kernel    kernel;
-  twh_oracle_desc desc;
-  twh_oracle     *oracle;
-  twh_error       error;
-  twh_call        call;
-  const twh_call *calls[2];
-  (void)state;
-  twh_error_init(&error);
-  memset(&kernel, 0, sizeof kernel);
-  contract_desc(&desc);
-  desc.run = NULL;
-  desc.submit = async_submit;
-  desc.wait = async_wait;
-  desc.user = &kernel;
-  support_assert_status(twh_oracle_create(NULL, &desc, &oracle, &error), TWH_OK, &error, NULL);
-  twh_call_init(&call);
-  calls[0] = calls[1] = &call;
-  assert_int_equal(twh__oracle_call(oracle, calls, 2, &failure), 0);
-  assert_int_equal(kernel.submitted, 2);
-  assert_int_equal(kernel.waited, 1);
-  assert_true(kernel.ticket == 0xfeedface12345678u);
-  kernel.wait_code = 9;
-  assert_int_equal(twh__oracle_call(oracle, calls, 2, &failure), 9);
-  assert_int_equal(kernel.waited, 2);
-  failure.code = 0;
-  kernel.submit_code = 8; /* has started nothing: there is nothing to wait for */
-  assert_int_equal(twh__oracle_call(oracle, calls, 2, &failure), 8);
-  assert_int_equal(kernel.waited, 2);
-  twh_oracle_destroy(oracle);
-}
-
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -699,10 +494,6 @@ int main(void)
     cmocka_unit_test(oracle_get_desc_writes_what_fits_and_zeroes_the_rest),
     cmocka_unit_test(oracle_destroy_releases_once),
     cmocka_unit_test(oracle_create_allocation_failure_at_every_point_leaks_nothing),
-    cmocka_unit_test(oracle_call_threads_never_exceed_the_limit),
-    cmocka_unit_test(oracle_call_failure_stops_its_own_execute_only),
-    cmocka_unit_test(oracle_call_after_a_failure_does_not_reach_the_kernel),
-    cmocka_unit_test(oracle_call_without_run_submits_and_waits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,9 +188,15 @@ static void arguments_write(arguments_setup *s, const arguments_row *row)
   s->extra |= row->extra;
   s->pattern.flags |= row->causal;
   switch (row->kind) {
-    case 'q': q = (int64_t)row->value; memcpy(at, &q, sizeof q); break;
-    case 'd': d = row->value < 0 ? (uint32_t)(int32_t)row->value : (uint32_t)row->value; memcpy(at, &d, sizeof d); break;
-    default: memcpy(at, &row->value, sizeof row->value); break;
+  case 'q':
+    q = (int64_t)row->value;
+    memcpy(at, &q, sizeof q);
+    break;
+  case 'd':
+    d = row->value < 0 ? (uint32_t)(int32_t)row->value : (uint32_t)row->value;
+    memcpy(at, &d, sizeof d);
+    break;
+  default: memcpy(at, &row->value, sizeof row->value); break;
   }
 }
 
@@ -290,8 +296,10 @@ static void null_where_it_is_not_allowed_is_refused(void **state)
   support_assert_status(twh_plan_create(NULL, NULL, &oracle, 1, NULL, &plan, &error), TWH_E_ARGUMENT, &error, "problem");
   support_assert_status(twh_plan_create(NULL, &s.problem, NULL, 1, NULL, &plan, &error), TWH_E_ARGUMENT, &error, "oracles");
   support_assert_status(twh_plan_create(NULL, &s.problem, &none, 1, NULL, &plan, &error), TWH_E_ARGUMENT, &error, "oracles");
-  support_assert_status(twh_plan_create(NULL, &s.problem, &oracle, 0, NULL, &plan, &error), TWH_E_ARGUMENT, &error, "n_oracles");
-  support_assert_status(twh_plan_create(NULL, &s.problem, &oracle, -1, NULL, &plan, &error), TWH_E_ARGUMENT, &error, "n_oracles");
+  support_assert_status(twh_plan_create(NULL, &s.problem, &oracle, 0, NULL, &plan, &error), TWH_E_ARGUMENT, &error,
+                        "n_oracles");
+  support_assert_status(twh_plan_create(NULL, &s.problem, &oracle, -1, NULL, &plan, &error), TWH_E_ARGUMENT, &error,
+                        "n_oracles");
   support_assert_status(twh_plan_create(NULL, &s.problem, &oracle, 1, NULL, NULL, &error), TWH_E_ARGUMENT, &error, "out");
   assert_null(plan);
   support_assert_status(twh_plan_create(NULL, &s.problem, &oracle, 1, NULL, &plan, &error), TWH_OK, &error, NULL);
@@ -365,7 +373,8 @@ static twh_status arguments_use_desc(arguments_setup *s, void *given, twh_error 
   return status;
 }
 
-static twh_status arguments_use_plan(arguments_setup *s, const twh_problem *problem, const twh_plan_options *options, twh_error *error)
+static twh_status arguments_use_plan(arguments_setup *s, const twh_problem *problem, const twh_plan_options *options,
+                                     twh_error *error)
 {
   twh_oracle *oracle = NULL;
   twh_plan   *plan = NULL;
@@ -399,8 +408,10 @@ static void case_C97_unknown_struct_sizes_are_answered_not_trusted(void **state)
     arguments_use *use;
     size_t         offset, size;
   } rows[] = {
-    {arguments_use_context, AT(context), sizeof(twh_context_desc)}, {arguments_use_desc, AT(desc), sizeof(twh_oracle_desc)},
-    {arguments_use_problem, AT(problem), sizeof(twh_problem)},      {arguments_use_options, AT(options), sizeof(twh_plan_options)},
+    {arguments_use_context, AT(context), sizeof(twh_context_desc)},
+    {arguments_use_desc, AT(desc), sizeof(twh_oracle_desc)},
+    {arguments_use_problem, AT(problem), sizeof(twh_problem)},
+    {arguments_use_options, AT(options), sizeof(twh_plan_options)},
     {arguments_use_pattern, AT(pattern), sizeof(twh_pattern)},
   };
   int64_t i;

@@ -178,7 +178,8 @@ static void plugin_load_without_plugins_is_unsupported(void **state)
   twh_error   error;
   (void)state;
   twh_error_init(&error);
-  support_assert_status(none_oracle_load(NULL, plugin_path(), NULL, &oracle, &error), TWH_E_UNSUPPORTED, &error, "TWH_NO_PLUGINS");
+  support_assert_status(none_oracle_load(NULL, plugin_path(), NULL, &oracle, &error), TWH_E_UNSUPPORTED, &error,
+                        "TWH_NO_PLUGINS");
   assert_null(oracle);
   assert_int_equal(none_oracle_load(NULL, plugin_path(), NULL, NULL, NULL), TWH_E_UNSUPPORTED);
   none_plugin_close(NULL);

@@ -5,7 +5,7 @@
  * TWH_CASES sets how many cases are tried. */
 #include "support.h"
 
-enum { PROPERTIES_CASES = 6000 };
+enum { PROPERTIES_CASES = SUPPORT_SANITIZED ? 1500 : 6000 };
 
 typedef struct properties_cover {
   const support_case *made;
@@ -56,8 +56,8 @@ static int32_t properties_cover_tile(void *user, const twh_tile_info *tile)
   cover->upper += tile->shape == TWH_SHAPE_UPPER;
   if (tile->call + tile->calls > cover->calls) cover->calls = tile->call + tile->calls;
   if (tile->sequence < 0 || tile->sequence >= cover->made->problem.batch || tile->calls < 1 || tile->slot < 0 ||
-      tile->slot >= desc->slots || tile->q_len < 1 || tile->q_len > desc->q_len || tile->k_len < 1 || tile->k_len > desc->k_len ||
-      !(tile->mask_mode & desc->mask_modes)) {
+      tile->slot >= desc->slots || tile->q_len < 1 || tile->q_len > desc->q_len || tile->k_len < 1 ||
+      tile->k_len > desc->k_len || !(tile->mask_mode & desc->mask_modes)) {
     cover->wrong = "a tile does not fit the kernel";
     return 1;
   }
@@ -119,7 +119,8 @@ static const char *properties_check_run(const support_case *made, support_oracle
   twh_run_stats_init(&stats);
   options.stats = &stats;
   if (support_one_in(&random, 3) && info->workspace_bytes > 0) {
-    if (posix_memalign(&workspace, (size_t)(info->workspace_alignment < 8 ? 8 : info->workspace_alignment), (size_t)info->workspace_bytes))
+    if (posix_memalign(&workspace, (size_t)(info->workspace_alignment < 8 ? 8 : info->workspace_alignment),
+                       (size_t)info->workspace_bytes))
       return "no memory";
     memset(workspace, SUPPORT_POISON, (size_t)info->workspace_bytes);
     options.workspace = workspace;
@@ -202,8 +203,9 @@ static int properties_try(uint64_t seed, uint64_t number)
 static void random_cases_equal_direct_evaluation(void **state)
 {
   uint64_t seed = support_seed(20251001);
-  int64_t  only = properties_number("TWH_CASE", -1), count = properties_number("TWH_CASES", PROPERTIES_CASES), i, ran = 0, failed = 0;
-  int      result;
+  int64_t  only = properties_number("TWH_CASE", -1), count = properties_number("TWH_CASES", PROPERTIES_CASES), i, ran = 0,
+          failed = 0;
+  int result;
   (void)state;
   for (i = only < 0 ? 0 : only; i < (only < 0 ? count : only + 1) && failed < 10; ++i) {
     result = properties_try(seed, (uint64_t)i);
@@ -217,6 +219,6 @@ static void random_cases_equal_direct_evaluation(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_cases_equal_direct_evaluation)};
+  const struct CMUnitTest tests[] = { cmocka_unit_test(random_cases_equal_direct_evaluation) };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

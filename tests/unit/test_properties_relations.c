@@ -52,7 +52,8 @@ static int relations_solve(relations_data *data, const support_kernel *kernel, i
 }
 
 /* Compare out and lse up to a difference of `shift` in lse; `ulps` of the kernel's dtype at the size of the values. */
-static void relations_compare(const relations_data *a, const relations_data *b, const support_kernel *kernel, const double *shift, double ulps)
+static void relations_compare(const relations_data *a, const relations_data *b, const support_kernel *kernel,
+                              const double *shift, double ulps)
 {
   double  bound = ulps * support_epsilon(kernel->dtype), error = 0.0, one;
   int64_t i;
@@ -72,7 +73,7 @@ typedef void relations_test(const support_kernel *kernel, int64_t m, support_ran
 
 static void relations_each(relations_test *test, uint64_t stream)
 {
-  static const int64_t lengths[] = {1, 3, 8, 12};
+  static const int64_t lengths[] = { 1, 3, 8, 12 };
   int64_t              i, j;
   for (i = 0; i < support_kernel_count; ++i)
     for (j = 0; j < SUPPORT_COUNT(lengths); ++j) {
@@ -221,9 +222,12 @@ static void the_result_is_linear_in_the_values(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(permuting_the_keys_changes_nothing),  cmocka_unit_test(a_constant_added_to_all_scores_moves_lse_alone),
-    cmocka_unit_test(duplicated_keys_add_the_log_of_two_to_lse), cmocka_unit_test(a_single_key_returns_its_value),
-    cmocka_unit_test(masked_keys_are_as_good_as_absent),   cmocka_unit_test(the_result_is_linear_in_the_values),
+    cmocka_unit_test(permuting_the_keys_changes_nothing),
+    cmocka_unit_test(a_constant_added_to_all_scores_moves_lse_alone),
+    cmocka_unit_test(duplicated_keys_add_the_log_of_two_to_lse),
+    cmocka_unit_test(a_single_key_returns_its_value),
+    cmocka_unit_test(masked_keys_are_as_good_as_absent),
+    cmocka_unit_test(the_result_is_linear_in_the_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
