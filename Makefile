@@ -208,8 +208,8 @@ test: tests
 
 run-check: all tests examples
 	@tests/scripts/run_tests.sh $(SLOW_PROGS) $(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) tests/scripts/check_sources.sh tests/scripts/check_includes.sh \
-	  tests/scripts/check_names.sh tests/scripts/check_style.sh tests/scripts/check_cxx.sh tests/abi/test_abi.sh \
-	  tests/install/test_install.sh
+	  tests/scripts/check_names.sh tests/scripts/check_style.sh tests/scripts/check_cxx.sh tests/scripts/check_docs.sh \
+	  tests/abi/test_abi.sh tests/install/test_install.sh
 
 bench:
 	@tests/scripts/packages.sh demo

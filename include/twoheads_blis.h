@@ -46,7 +46,7 @@ TWH_DEFINE_INIT(twh_blis_options)
  * desc: the shape and the capabilities wanted, copied; what it declares is what the kernel does. run, submit, wait, release
  *   and user are this library's and must be zero. dtype and out_dtype: TWH_F32. mask_dtype: TWH_BOOL or TWH_F32. All other
  *   fields and flags as twh_oracle_create takes them, except TWH_ORACLE_F16_SCORES. Defaults that differ:
- *   max_concurrent_batches 0 = 64 (the kernel has no limit of its own), max_calls_per_batch 0 = 2, alignment 0 = 4 (so that
+ *   max_concurrent_batches 0 = 64 (the kernel has no limit of its own), max_calls_per_batch 0 = 4, alignment 0 = 4 (so that
  *   the host's memory is used as it lies wherever possible). Each batch that runs at the same time takes scratch memory,
  *   mostly for a block of scores (at most 4 MiB, or 64 rows of k_len), which the oracle keeps for the next one.
  * options: NULL = defaults. out: receives the oracle; the caller destroys it, after every plan made with it. NULL on failure.

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Small batches: nothing is gained by large ones on a CPU, and what a call wrote is still in the cache when it is read. */
-enum { ORACLE_CONCURRENT_BATCHES = 64, ORACLE_CALLS_PER_BATCH = 2 };
+enum { ORACLE_CONCURRENT_BATCHES = 64, ORACLE_CALLS_PER_BATCH = 4 };
 
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))

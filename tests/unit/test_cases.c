@@ -188,6 +188,53 @@ static void case_C10_and_C19_a_finite_mask_value_makes_rows_empty_by_count(void 
         }
 }
 
+/* The lowest finite number is a heavy bias and hides nothing: a row of nothing else has the mean of all values, whatever
+ * its tiles are and whatever the kernel's mask can hold. */
+static void case_C10_rows_of_the_lowest_finite_bias_are_not_empty(void **state)
+{
+  static const int32_t dtypes[] = {TWH_F32, TWH_F16, TWH_BF16};
+  int64_t              d, m, reading, n, r, j;
+  (void)state;
+  for (d = 0; d < 3; ++d)
+    for (m = 1; m <= 9; ++m)
+      for (reading = 0; reading < 4; ++reading)
+        for (n = 1; n <= 7; n += 3) {
+          support_head    head;
+          twh_oracle_desc desc;
+          support_tensors tensors;
+          double          mean = 0.0, bound;
+          support_head_init(&head, 3, n, 0);
+          head.problem.mask_dtype = TWH_F32;
+          twh_oracle_desc_init(&desc);
+          desc.flags = reading == 3 ? TWH_ORACLE_LSE : 0;
+          desc.slots = desc.qk_dim = 1;
+          desc.v_dim = reading == 3 ? 1 : 1 + reading;
+          desc.q_len = desc.k_len = m;
+          desc.dtype = TWH_F32;
+          desc.mask_dtype = dtypes[d];
+          desc.mask_modes = TWH_MASK_TENSOR;
+          desc.scale = 1.0;
+          support_tensors_create(&tensors, &head.problem, TWH_F32, SUPPORT_DENSE, SUPPORT_LSE);
+          for (r = 0; r < 3; ++r) support_set(&tensors.q, 0, 0, r, 0, 0.0);
+          for (j = 0; j < n; ++j) {
+            support_set(&tensors.k, 0, 0, j, 0, 1.0);
+            support_set(&tensors.v, 0, 0, j, 0, cases_powers[j]);
+            mean += cases_powers[j] / (double)n;
+            support_set(&tensors.mask, 0, 0, 0, j, -(double)FLT_MAX);
+            support_set(&tensors.mask, 0, 0, 1, j, j == n / 2 ? 0.0 : -(double)FLT_MAX);
+            support_set(&tensors.mask, 0, 0, 2, j, -INFINITY);
+          }
+          assert_int_equal(support_solve("C10", &head.problem, &desc, &tensors, NULL, NULL), TWH_OK);
+          bound = 1e-5 * mean + (dtypes[d] == TWH_F16 && reading == 3 ? 2.0 * support_ulp(65504.0, TWH_F32) * cases_powers[n - 1] : 0.0);
+          support_assert_at_most(fabs(support_at(&tensors.out, 0, 0, 0, 0) - mean), bound, "the lowest bias everywhere");
+          support_assert_at_most(fabs(support_at(&tensors.out, 0, 0, 1, 0) - cases_powers[n / 2]), 1e-5 * cases_powers[n / 2],
+                                 "one key without it");
+          assert_true(support_at(&tensors.out, 0, 0, 2, 0) == 0.0);
+          assert_true(support_at(&tensors.lse, 0, 0, 0, 0) < -60000.0 && support_at(&tensors.lse, 0, 0, 0, 0) > -INFINITY);
+          support_tensors_destroy(&tensors);
+        }
+}
+
 /* Windows and sink tokens wait for a later version; a pattern that hides nothing may run already, but then rightly. */
 static void cases_C11_and_C27_to_C40_windows_are_refused_with_a_reason(void **state)
 {
@@ -306,6 +353,7 @@ int main(void)
     cmocka_unit_test(case_C07_nothing_to_do_is_done_without_the_kernel),
     cmocka_unit_test(case_C10_rows_with_every_key_masked_are_zero),
     cmocka_unit_test(case_C10_and_C19_a_finite_mask_value_makes_rows_empty_by_count),
+    cmocka_unit_test(case_C10_rows_of_the_lowest_finite_bias_are_not_empty),
     cmocka_unit_test(cases_C11_and_C27_to_C40_windows_are_refused_with_a_reason),
     cmocka_unit_test(case_C41_a_sink_logit_of_zero_is_one_more_key),
     cmocka_unit_test(case_C41_a_query_without_keys_has_its_sink_alone),

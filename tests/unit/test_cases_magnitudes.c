@@ -202,6 +202,71 @@ static void case_C75d_extreme_tiles(void **state)
           }
 }
 
+/* The heaviest of v_dim buckets weighs 1 / v_dim or more at any magnitude: nothing is left for the host to compute. */
+static void case_C75d_buckets_read_every_row_at_any_magnitude(void **state)
+{
+  static const double stds[] = {1.0, 100.0, 1000.0};
+  int64_t             i, s, m;
+  int                 causal;
+  (void)state;
+  for (i = 0; i < support_kernel_count; ++i)
+    for (s = 0; s < SUPPORT_COUNT(stds); ++s)
+      for (m = 2; m <= 9; m += 7)
+        for (causal = 0; causal < 2; ++causal) {
+          twh_problem     problem = magnitudes_problem(9, 9, 4);
+          twh_pattern     pattern;
+          twh_oracle_desc desc;
+          support_tensors tensors;
+          support_random  random = support_random_at(support_seed(754), (uint64_t)s);
+          support_fill    fill;
+          twh_run_stats   stats;
+          memset(&fill, 0, sizeof fill);
+          twh_pattern_init(&pattern);
+          pattern.flags = causal ? TWH_CAUSAL : 0;
+          problem.pattern = &pattern;
+          problem.scale = 0.5;
+          support_kernel_desc(&support_kernels[i], &problem, m, m, &desc);
+          if (!support_must_run(&problem, &desc) || desc.flags & (TWH_ORACLE_LSE | TWH_ORACLE_F16_SCORES)) continue;
+          fill.logit_std = stds[s];
+          fill.rounding = desc.dtype;
+          support_tensors_create(&tensors, &problem, TWH_F32, SUPPORT_DENSE, SUPPORT_LSE);
+          support_tensors_fill(&tensors, &problem, &fill, &random);
+          twh_run_stats_init(&stats);
+          magnitudes_check(support_kernels[i].name, &problem, &desc, &tensors, &stats);
+          assert_int_equal(stats.host_rows, 0);
+          support_tensors_destroy(&tensors);
+        }
+}
+
+/* Keys that round to the same side everywhere: their mean key outweighs them all, and only the host can tell. */
+static void case_C75b_a_mean_key_that_rounding_made_the_heaviest(void **state)
+{
+  enum { KEYS = 9, DIM = 16 };
+  int64_t reading, r, c;
+  (void)state;
+  for (reading = 0; reading < 2; ++reading) { /* lse; one spare column */
+    twh_problem     problem = magnitudes_problem(2, KEYS, DIM);
+    twh_oracle_desc desc;
+    support_tensors tensors;
+    support_random  random = support_random_at(support_seed(755), 0);
+    twh_run_stats   stats;
+    problem.v_dim = 1;
+    magnitudes_kernel(&desc, &problem, 2, 16, TWH_BF16, reading == 0, reading);
+    support_tensors_create(&tensors, &problem, TWH_F32, SUPPORT_DENSE, SUPPORT_LSE);
+    for (r = 0; r < 2; ++r)
+      for (c = 0; c < DIM; ++c) support_set(&tensors.q, 0, 0, r, c, 64.0);
+    for (r = 0; r < KEYS; ++r) {
+      for (c = 0; c < DIM; ++c) /* five of nine are above: the mean rounds up */
+        support_set(&tensors.k, 0, 0, r, c, (r + c) % KEYS < 5 ? 1.0 + 0x1p-7 : 1.0);
+      support_set(&tensors.v, 0, 0, r, 0, support_round(support_normal(&random), TWH_BF16));
+    }
+    twh_run_stats_init(&stats);
+    magnitudes_check("C75b", &problem, &desc, &tensors, &stats);
+    assert_int_equal(stats.host_rows + stats.repaired_rows, 2);
+    support_tensors_destroy(&tensors);
+  }
+}
+
 typedef struct magnitudes_anchor {
   int64_t calls, wrong;
 } magnitudes_anchor;
@@ -317,6 +382,8 @@ int main(void)
     cmocka_unit_test(case_C66_and_C67_the_cap_comes_before_the_mask_and_is_exact),
     cmocka_unit_test(case_C75_every_position_of_a_tile_is_used),
     cmocka_unit_test(case_C75b_pads_do_not_outweigh_few_keys),
+    cmocka_unit_test(case_C75b_a_mean_key_that_rounding_made_the_heaviest),
+    cmocka_unit_test(case_C75d_buckets_read_every_row_at_any_magnitude),
     cmocka_unit_test(case_C75c_flat_weights_of_a_long_f16_tile_are_read),
     cmocka_unit_test(case_C75d_extreme_tiles),
     cmocka_unit_test(case_C76_a_causal_kernel_without_lse_has_its_anchor_in_front),

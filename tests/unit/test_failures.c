@@ -127,7 +127,7 @@ static void case_C87_the_code_of_a_failing_call_reaches_the_caller_and_nothing_f
         support_assert_status(twh_plan_execute(s.plan, &s.tensors.all, &options, &error), TWH_E_ORACLE, &error, "-77");
         assert_int_equal(error.oracle_code, FAILURES_CODE);
         assert_int_equal(error.call, s.oracle.failed_index);
-        assert_int_equal(error.call, at); /* one thread, one call per batch: in order */
+        assert_true(error.call < calls); /* repair calls, made in between, have the numbers behind the planned ones */
         assert_int_equal(s.oracle.calls_after_failure, 0);
         assert_int_equal(s.oracle.calls, at + 1);
         assert_int_equal(stats.calls, at + 1);
@@ -170,13 +170,15 @@ static void case_C87_batches_and_threads_stop_too(void **state)
 typedef struct failures_nan {
   const support_oracle *oracle;
   int64_t               call, slot, row, from, until; /* columns of out; until < 0: lse */
+  int64_t               index;                        /* of the call that got the NaN */
 } failures_nan;
 
 static void failures_write_nan(void *user, const twh_call *call, int64_t number)
 {
-  const failures_nan *nan = (const failures_nan *)user;
-  int64_t             c;
+  failures_nan *nan = (failures_nan *)user;
+  int64_t       c;
   if (number != nan->call) return;
+  nan->index = call->index;
   for (c = nan->from; c < nan->until; ++c)
     support_store(call->out, nan->oracle->desc.out_dtype,
                   nan->slot * call->out_slot_stride + nan->row * call->out_row_stride + c, (double)NAN);
@@ -210,14 +212,15 @@ static void case_C89_a_nan_in_one_lane_is_named_or_repaired(void **state)
           support_oracle_reset(&s.oracle);
           if (twh_plan_execute(s.plan, &s.tensors.all, &options, &error) != TWH_OK) {
             assert_int_equal(error.status, TWH_E_RESULT);
-            if (error.call != at)
-              print_error("%s: NaN in call %lld: %s\n", support_kernels[i].name, (long long)at, error.message);
-            assert_int_equal(error.call, at);
+            if (error.call != nan.index)
+              print_error("%s: NaN in call %lld: %s\n", support_kernels[i].name, (long long)nan.index, error.message);
+            assert_int_equal(error.call, nan.index);
             assert_int_equal(error.slot, slot);
             assert_int_equal(error.row, 5);
           } else {
-            /* not looked at: a slot without a tile, or a column that nothing is read from */
-            assert_true(slot > 0 || kind == 2 || (s.oracle.desc.mask_modes & TWH_MASK_CAUSAL));
+            /* not looked at: a slot without a tile, a column that nothing is read from, the lse of a further slice */
+            assert_true(slot > 0 || kind == 2 || (s.oracle.desc.mask_modes & TWH_MASK_CAUSAL) ||
+                        (kind == 3 && s.oracle.desc.v_dim < s.problem.v_dim));
           }
           options.flags = 0;
           support_oracle_reset(&s.oracle);

@@ -167,13 +167,13 @@ static void results_rows(const twh__run *run, int64_t first, int64_t last)
 {
   for (int64_t w = 0; w < run->work.agenda.count; ++w) {
     const twh__merge *work = &run->work.agenda.work[w];
-    const twh__state *x = &run->work.states[work->x];
+    const twh__state *from[TWH__FAN];
     int64_t           end = twh__min(last, work->rows);
+    for (int i = 0; i < TWH__FAN; ++i) from[i] = work->from[i] < 0 ? NULL : &run->work.states[work->from[i]];
     if (work->into >= 0) {
-      twh__state_merge(&run->work.states[work->into], x, work->y < 0 ? NULL : &run->work.states[work->y], first, end,
-                       run->plan->shape.v_dim);
+      twh__state_merge(&run->work.states[work->into], from, first, end, run->plan->shape.v_dim);
     } else {
-      for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->y].unit, x, r);
+      for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->unit].unit, from[0], r);
     }
   }
 }

@@ -1,105 +1,119 @@
 /* The arithmetic of partial states.
  *
- *     m = max(m1, m2),  w_i = a_i e^(m_i - m),  a = w1 + w2,  b = (w1 b1 + w2 b2) / a
+ *     m = max m_i,  w_i = a_i e^(m_i - m),  a = (w_0 + w_1) + (w_2 + w_3),  b = ((w_0 b_0 + w_1 b_1) + (w_2 b_2 + w_3 b_3)) / a
  *
- * Symmetric in its operands to the last bit, as long as the compiler fuses no multiplication with an addition. */
+ * Always in this order, whichever state came first and whichever buffer takes the result, so that the bits are the same; the
+ * compiler must not fuse a multiplication with an addition. */
 #include <math.h>
 #include <string.h>
 
 #include "core/state/state.h"
 
-enum { STATE_PIECE = 128 };
+enum { STATE_PIECE = 64 };
 
-/* Outputs of one row that lie together: float64 of a node, or f32 of a leaf whose values are not in slices. */
-typedef struct state_row {
-  const double *wide;
-  const float  *narrow;
-} state_row;
-
-static const char *state_leaf_row(const twh__state *leaf, int64_t r)
-{
-  return leaf->out + (leaf->at + (r - leaf->row) * leaf->at_step) * leaf->row_bytes;
-}
-
-/* to[c] = w from[c], or to[c] += w from[c], with the outputs of row r of any state. */
-TWH__CLONES static void state_put(double *to, const twh__state *from, int64_t r, double w, int add, int64_t dim)
+/* to[c] = w times column first + c of row r's output, for n <= STATE_PIECE columns. */
+TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t r, double w, int64_t first, int64_t n,
+                                   int64_t dim)
 {
   const char *row;
+  float       piece[STATE_PIECE];
 
   if (from->b) {
-    for (int64_t c = 0; c < dim; ++c) to[c] = (add ? to[c] : 0) + w * from->b[r * dim + c];
+    const double *wide = from->b + r * dim + first;
+    for (int64_t c = 0; c < n; ++c) to[c] = w * wide[c];
     return;
   }
-  row = state_leaf_row(from, r);
-  w *= from->factor[r];
-  for (int64_t first = 0; first < dim; first += from->slice_dim, row += from->slice_bytes) {
-    int64_t count = twh__min(from->slice_dim, dim - first);
-    for (int64_t done = 0; done < count; done += STATE_PIECE) {
-      int64_t n = twh__min(STATE_PIECE, count - done);
-      float   piece[STATE_PIECE];
-      double *at = to + first + done;
-      twh__to_f32(piece, row + done * twh__dtype_bytes(from->dtype), from->dtype, n);
-      for (int64_t c = 0; c < n; ++c) at[c] = (add ? at[c] : 0) + w * (double)piece[c];
+  row = from->out + (from->at + (r - from->row) * from->at_step) * from->row_bytes;
+  for (int64_t done = 0, count; done < n; done += count) { /* slice by slice */
+    int64_t     column = first + done, at = column % from->slice_dim;
+    const char *values = row + column / from->slice_dim * from->slice_bytes + at * twh__dtype_bytes(from->dtype);
+    count = twh__min(n - done, from->slice_dim - at);
+    if (from->dtype == TWH_F32) {
+      const float *narrow = (const float *)(const void *)values;
+      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (double)narrow[c];
+    } else {
+      twh__to_f32(piece, values, from->dtype, count);
+      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (double)piece[c];
     }
   }
 }
 
-/* The row where it lies, and its weight with the leaf's factor; 0 if it lies in pieces. */
-static int state_lies_together(const twh__state *from, int64_t r, int64_t dim, state_row *row, double *w)
+TWH__CLONES static void state_add(double *to, double part[TWH__FAN][STATE_PIECE], int64_t n)
 {
-  row->wide = from->b ? from->b + r * dim : NULL;
-  row->narrow = NULL;
-  if (from->b) return 1;
-  if (from->dtype != TWH_F32 || from->slice_dim < dim) return 0;
-  row->narrow = (const float *)(const void *)state_leaf_row(from, r);
-  *w *= from->factor[r];
+  for (int64_t c = 0; c < n; ++c) to[c] = (part[0][c] + part[1][c]) + (part[2][c] + part[3][c]);
+}
+
+/* Most of the work of most executes: a row of four leaves in f32, in one pass. */
+TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__FAN], const double w[TWH__FAN], int64_t n)
+{
+  const float *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
+  double       w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+
+  for (int64_t c = 0; c < n; ++c) {
+    to[c] = (w0 * (double)b0[c] + w1 * (double)b1[c]) + (w2 * (double)b2[c] + w3 * (double)b3[c]);
+  }
+}
+
+static int state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
+                              double scale, int64_t dim)
+{
+  const float *b[TWH__FAN];
+  double       weight[TWH__FAN];
+
+  for (int i = 0; i < TWH__FAN; ++i) {
+    /* a weight of 0 must not meet whatever stands there */
+    if (w[i] == 0 || from[i]->b || from[i]->dtype != TWH_F32 || from[i]->slice_dim < dim) return 0;
+    b[i] =
+      (const float *)(const void *)(from[i]->out + (from[i]->at + (r - from[i]->row) * from[i]->at_step) * from[i]->row_bytes);
+    weight[i] = w[i] * scale * from[i]->factor[r];
+  }
+  state_add_leaves(to, b, weight, dim);
   return 1;
 }
 
-/* to = w1 x + w2 y in one pass. */
-TWH__CLONES static void state_pair(double *to, state_row x, double w1, state_row y, double w2, int64_t dim)
+/* Weights of a row's states relative to their largest m; returns how many of them are not neutral. */
+static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, double w[TWH__FAN], double *m, int *only)
 {
-  if (x.wide && y.wide) {
-    for (int64_t c = 0; c < dim; ++c) to[c] = w1 * x.wide[c] + w2 * y.wide[c];
-  } else if (x.wide) {
-    for (int64_t c = 0; c < dim; ++c) to[c] = w1 * x.wide[c] + w2 * (double)y.narrow[c];
-  } else if (y.wide) {
-    for (int64_t c = 0; c < dim; ++c) to[c] = w1 * (double)x.narrow[c] + w2 * y.wide[c];
-  } else {
-    for (int64_t c = 0; c < dim; ++c) to[c] = w1 * (double)x.narrow[c] + w2 * (double)y.narrow[c];
+  int count = 0;
+
+  *m = -(double)INFINITY;
+  for (int i = 0; i < TWH__FAN; ++i) {
+    w[i] = 0;
+    if (!from[i] || from[i]->a[r] == 0) continue;
+    if (!(from[i]->m[r] <= *m)) *m = from[i]->m[r];
+    *only = i;
+    ++count;
   }
+  for (int i = 0; i < TWH__FAN; ++i) {
+    if (!from[i] || from[i]->a[r] == 0) continue;
+    w[i] = from[i]->a[r] * (from[i]->m[r] == *m ? 1 : exp(from[i]->m[r] - *m)); /* NaN in, NaN out */
+  }
+  return count;
 }
 
-static void state_combine(const twh__state *into, const twh__state *x, double w1, const twh__state *y, double w2, int64_t r,
-                          int64_t dim)
+void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
-  double   *to = into->b + r * dim, f1 = w1, f2 = w2;
-  state_row left, right;
+  double part[TWH__FAN][STATE_PIECE], w[TWH__FAN], m;
 
-  if (state_lies_together(x, r, dim, &left, &f1) && state_lies_together(y, r, dim, &right, &f2)) {
-    state_pair(to, left, f1, right, f2, dim);
-  } else {
-    /* in place first, so that nothing is read after it was written */
-    state_put(to, y == into ? y : x, r, y == into ? w2 : w1, 0, dim);
-    state_put(to, y == into ? x : y, r, y == into ? w1 : w2, 1, dim);
-  }
-}
-
-void twh__state_merge(const twh__state *into, const twh__state *x, const twh__state *y, int64_t first, int64_t last, int64_t dim)
-{
   for (int64_t r = first; r < last; ++r) {
-    if (!y || y->a[r] == 0 || x->a[r] == 0) { /* one of them is neutral */
-      const twh__state *only = !y || y->a[r] == 0 ? x : y;
-      into->m[r] = only->m[r];
-      into->a[r] = only->a[r];
-      if (only != into && only->a[r] != 0) state_put(into->b + r * dim, only, r, 1, 0, dim);
-    } else {
-      double m = x->m[r] >= y->m[r] ? x->m[r] : y->m[r]; /* NaN in, NaN out */
-      double w1 = x->a[r] * (x->m[r] == m ? 1 : exp(x->m[r] - m)), w2 = y->a[r] * (y->m[r] == m ? 1 : exp(y->m[r] - m));
-      double a = w1 + w2, part = 1 / a;
-      state_combine(into, x, w1 * part, y, w2 * part, r, dim);
-      into->m[r] = m;
-      into->a[r] = a;
+    int    only = 0, count = state_weights(from, r, w, &m, &only);
+    double a = (w[0] + w[1]) + (w[2] + w[3]), scale = 1 / a;
+
+    into->m[r] = m;
+    into->a[r] = count == 0 ? 0 : a;
+    if (count == 0 || (count == 1 && from[only] == into)) continue;
+    if (count == TWH__FAN && state_merge_leaves(into->b + r * dim, from, r, w, scale, dim)) continue;
+    for (int64_t done = 0; done < dim; done += STATE_PIECE) {
+      int64_t n = twh__min(STATE_PIECE, dim - done);
+      for (int i = 0; i < TWH__FAN; ++i) {
+        if (w[i] == 0) { /* neutral, or nothing beside the others */
+          memset(part[i], 0, sizeof part[i]);
+        } else {
+          double weight = count == 1 ? 1 : w[i] * scale;
+          state_read(part[i], from[i], r, from[i]->b ? weight : weight * from[i]->factor[r], done, n, dim);
+        }
+      }
+      state_add(into->b + r * dim + done, part, n);
     }
   }
 }

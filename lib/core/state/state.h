@@ -1,9 +1,9 @@
 /* Partial states: merging them row by row, and the fixed tree that decides in which order.
  *
- * Tiles of a unit finish in any order; their states merge along a binary tree over the tiles' absolute ordinals, where a node
- * covers an aligned range and a missing half counts as neutral. So the result depends on nothing but the tiles, and at most
- * about two states per level are alive. The tree is symbolic: it decides which buffer merges into which, the arithmetic is
- * done afterwards, for any split of the rows. */
+ * Tiles of a unit finish in any order; their states merge along a tree over the tiles' absolute ordinals. At level 0 the two
+ * tiles of one key block come together, at every further level the four nodes of an aligned range; a missing one counts as
+ * neutral. So the result depends on nothing but the tiles, and at most some three states per level are alive. The tree is
+ * symbolic: it decides which states merge into which, the arithmetic is done afterwards, for any split of the rows. */
 #ifndef TWH_CORE_STATE_H
 #define TWH_CORE_STATE_H
 
@@ -11,9 +11,11 @@
 #include "core/records.h"
 #include "core/view/view.h"
 
-/* Rows [first, last) of the node `into` become those of x and y together; y NULL: those of x. into may be x or y. */
-void twh__state_merge(const twh__state *into, const twh__state *x, const twh__state *y, int64_t first, int64_t last,
-                      int64_t dim);
+enum { TWH__FAN = 4 }; /* states that merge at once */
+
+/* Rows [first, last) of the node `into` become those of all states in `from` together, in this order; NULL: missing. into may
+ * be one of them. */
+void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim);
 
 /* Add e^sink to the sum of one row. */
 void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int64_t dim);
@@ -23,7 +25,7 @@ void twh__state_write(const twh__state *state, int64_t row, int64_t dim, char *o
                       int32_t lse_dtype);
 
 typedef struct twh__node {
-  int64_t index;   /* covers ordinals [index << level, (index + 1) << level) */
+  int64_t index;   /* at level 0 a tile's ordinal; at level k > 0 it covers key blocks [index 4^(k-1), (index + 1) 4^(k-1)) */
   int32_t level, state;
 } twh__node;
 
@@ -33,10 +35,10 @@ typedef struct twh__tree {
   int64_t    rows;  /* of its unit */
 } twh__tree;
 
-/* Work to be done in this order: state x and y merge into node `into` (y < 0: x is copied into it), or, with into < 0, the
- * state x is the result of unit entry y. */
+/* Work to be done in this order: the states of `from` (-1: missing) merge into node `into`, or, with into < 0, the state
+ * from[0] is the result of unit entry `unit`. */
 typedef struct twh__merge {
-  int32_t into, x, y;
+  int32_t into, from[TWH__FAN], unit;
   int64_t rows;    /* of the unit */
 } twh__merge;
 

@@ -1,52 +1,81 @@
-/* The tree over ordinals, as bookkeeping: which states exist, and which two become one. */
+/* The tree over ordinals, as bookkeeping: which states exist, and which of them become one. */
 #include "core/state/state.h"
+
+/* Nodes that become one at this level. */
+static int32_t tree_width(int32_t level)
+{
+  return level == 0 ? 2 : TWH__FAN;
+}
 
 int32_t twh__tree_capacity(int64_t n, int32_t late)
 {
-  int32_t levels = 1;
-  while (levels < 62 && ((int64_t)1 << levels) < n) ++levels;
-  /* an unaligned range of n ordinals falls into at most two aligned ranges per level */
-  return (int32_t)twh__min(n, 2 * levels + late) + 1;
+  int32_t levels = 2; /* level 0 and one more */
+  for (int64_t covered = 1; covered < n && levels < 40; covered *= TWH__FAN) ++levels;
+  /* an unaligned range of n ordinals leaves at most three nodes per level at each of its ends */
+  return (int32_t)twh__min(n, 6 * levels + late) + 1;
 }
 
-/* Plan the merge of two states into a node: one of them, if one is a node. -1 when none is free. A node that is taken in is
- * free for the work that comes after. */
-static int32_t tree_merge(const twh__tree *tree, twh__agenda *agenda, int32_t x, int32_t y)
+/* A node for a result: a member that is one, else a free one; -1 when none is free. Members that are nodes are free for the
+ * work that comes after. */
+static int32_t tree_merge(const twh__tree *tree, twh__agenda *agenda, const int32_t members[TWH__FAN])
 {
   twh__merge *merge = &agenda->work[agenda->count];
 
-  if (x >= agenda->leaves) {
-    merge->into = x;
-    if (y >= agenda->leaves) agenda->free_nodes[agenda->free_count++] = y;
-  } else if (y >= agenda->leaves) {
-    merge->into = y;
-  } else {
+  merge->into = -1;
+  for (int i = 0; i < TWH__FAN; ++i) {
+    merge->from[i] = members[i];
+    if (members[i] < agenda->leaves) continue; /* a leaf, or missing */
+    if (merge->into < 0) {
+      merge->into = members[i];
+    } else {
+      agenda->free_nodes[agenda->free_count++] = members[i];
+    }
+  }
+  if (merge->into < 0) {
     if (agenda->free_count == 0) return -1;
     merge->into = agenda->free_nodes[--agenda->free_count];
   }
-  merge->x = x;
-  merge->y = y;
+  merge->unit = -1;
   merge->rows = tree->rows;
   ++agenda->count;
   return merge->into;
 }
 
+/* Take the nodes that share a parent with (level, index) out of the tree, if there are at least `least`: their states in order.
+ * Returns how many there were. */
+static int32_t tree_take(twh__tree *tree, int32_t level, int64_t index, int32_t least, int32_t members[TWH__FAN])
+{
+  int32_t width = tree_width(level), found = 0;
+  int64_t first = index - index % width;
+
+  for (int i = 0; i < TWH__FAN; ++i) members[i] = -1;
+  for (int32_t i = 0; i < tree->count; ++i) {
+    const twh__node *node = &tree->nodes[i];
+    if (node->level == level && node->index >= first && node->index < first + width) ++found;
+  }
+  if (found < least) return found;
+  for (int32_t i = 0; i < tree->count;) {
+    twh__node *node = &tree->nodes[i];
+    if (node->level == level && node->index >= first && node->index < first + width) {
+      members[node->index - first] = node->state;
+      *node = tree->nodes[--tree->count];
+    } else {
+      ++i;
+    }
+  }
+  return found;
+}
+
 int twh__tree_push(twh__tree *tree, int32_t level, int64_t index, int32_t state, twh__agenda *agenda)
 {
-  int32_t i = 0;
+  int32_t members[TWH__FAN];
 
-  while (i < tree->count) {
-    twh__node *other = &tree->nodes[i];
-    if (other->level != level || other->index != (index ^ 1)) {
-      ++i;
-      continue;
-    }
-    state = tree_merge(tree, agenda, index & 1 ? other->state : state, index & 1 ? state : other->state);
+  while (tree_take(tree, level, index, tree_width(level) - 1, members) == tree_width(level) - 1) {
+    members[index % tree_width(level)] = state;
+    state = tree_merge(tree, agenda, members);
     if (state < 0) return 0;
-    *other = tree->nodes[--tree->count];
-    index >>= 1;
+    index /= tree_width(level);
     ++level;
-    i = 0;
   }
   if (tree->count == tree->capacity) return 0;
   tree->nodes[tree->count].level = level;
@@ -58,18 +87,12 @@ int twh__tree_push(twh__tree *tree, int32_t level, int64_t index, int32_t state,
 
 static int tree_keep_one(const twh__tree *tree, twh__node *node, twh__agenda *agenda)
 {
-  twh__merge *copy = &agenda->work[agenda->count];
-  int32_t     leaf = node->state;
+  int32_t members[TWH__FAN] = { -1, -1, -1, -1 };
 
-  if (leaf >= agenda->leaves) return 1;
-  if (agenda->free_count == 0) return 0;
-  node->state = agenda->free_nodes[--agenda->free_count];
-  copy->into = node->state;
-  copy->x = leaf;
-  copy->y = -1;
-  copy->rows = tree->rows;
-  ++agenda->count;
-  return 1;
+  if (node->state >= agenda->leaves) return 1;
+  members[0] = node->state;
+  node->state = tree_merge(tree, agenda, members);
+  return node->state >= 0;
 }
 
 int twh__tree_keep(twh__tree *tree, twh__agenda *agenda)
@@ -85,21 +108,23 @@ int twh__tree_finish(twh__tree *tree, int32_t unit, twh__agenda *agenda)
   twh__merge *result;
 
   while (tree->count > 1) {
+    int32_t   members[TWH__FAN], at = 0, found;
     twh__node lowest;
-    int32_t   at = 0;
     for (int32_t i = 1; i < tree->count; ++i) {
       if (tree->nodes[i].level < tree->nodes[at].level) at = i;
     }
     lowest = tree->nodes[at];
-    tree->nodes[at] = tree->nodes[--tree->count];
-    /* its other half is missing: it is its parent */
-    if (!twh__tree_push(tree, lowest.level + 1, lowest.index >> 1, lowest.state, agenda)) return 0;
+    found = tree_take(tree, lowest.level, lowest.index, 1, members);
+    /* the others of the range are missing: what is there is their parent */
+    if (found > 1) lowest.state = tree_merge(tree, agenda, members);
+    if (lowest.state < 0) return 0;
+    if (!twh__tree_push(tree, lowest.level + 1, lowest.index / tree_width(lowest.level), lowest.state, agenda)) return 0;
   }
   if (tree->count == 0 || !tree_keep_one(tree, &tree->nodes[0], agenda)) return 0;
   result = &agenda->work[agenda->count++];
   result->into = -1;
-  result->x = tree->nodes[0].state;
-  result->y = unit;
+  for (int i = 0; i < TWH__FAN; ++i) result->from[i] = i == 0 ? tree->nodes[0].state : -1;
+  result->unit = unit;
   result->rows = tree->rows;
   agenda->free_nodes[agenda->free_count++] = tree->nodes[0].state;
   tree->count = 0;
