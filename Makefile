@@ -207,8 +207,8 @@ test: tests
 	@tests/scripts/run_tests.sh $(RUN_TESTS)
 
 run-check: all tests examples
-	@tests/scripts/run_tests.sh $(SLOW_PROGS) $(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) tests/scripts/check_sources.sh tests/scripts/check_includes.sh \
-	  tests/scripts/check_names.sh tests/scripts/check_style.sh tests/scripts/check_cxx.sh tests/scripts/check_docs.sh \
+	@tests/scripts/run_tests.sh $(SLOW_PROGS) $(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) \
+	  $(patsubst %,tests/scripts/check_%.sh,sources includes names style cxx docs) \
 	  tests/abi/test_abi.sh tests/install/test_install.sh
 
 bench:
