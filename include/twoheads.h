@@ -209,8 +209,8 @@ typedef struct twh_call {
  * What the library guarantees in every call: mask_mode is one of mask_modes; slots, q_len and k_len are the declared ones,
  * or fewer (at least 1, at least the declared minimum, a multiple of the declared step) only where a FEWER_ flag allows it;
  * strides are the declared ones unless TWH_ORACLE_STRIDED; all operands are readable for exactly the stated shapes and data,
- * out and lse are aligned to `alignment`; every element of q, k and v is initialised, and finite if the host's values are. A
- * call with TWH_MASK_NONE or TWH_MASK_CAUSAL never relies on a row that sees no key.
+ * out and lse are aligned to `alignment`; every element of q, k and v is initialised, and finite if the host's are within the
+ * dtype's range. A call with TWH_MASK_NONE or TWH_MASK_CAUSAL never relies on a row that sees no key.
  * What the kernel must do: write every element of out (and lse) for all slots and rows of the stated shapes, and read or
  * write nothing outside them; give the same bits for the same inputs whatever else is in the batch (only then are
  * results bitwise repeatable); keep a weight that underflows at zero, not NaN. A row whose keys are all masked by the mask

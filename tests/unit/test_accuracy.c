@@ -119,6 +119,7 @@ static void accuracy_run(int32_t dtype, int causal, const char *name)
           for (spare = 0; spare < 2; ++spare) {
             twh_run_stats stats;
             double        ratio;
+            int64_t       q_len = causal ? lengths[j] : (int64_t)ACCURACY_ROWS;
             twh_run_stats_init(&stats);
             ratio =
               accuracy_ratio(&s, &one_call, modes, causal ? lengths[j] : (int64_t)ACCURACY_ROWS, lengths[j], spare, &reference, &stats);

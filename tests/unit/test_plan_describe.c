@@ -77,7 +77,8 @@ static void a_causal_plan_on_a_kernel_with_nothing_but_a_causal_mask(void **stat
   describe_expect(&problem, &desc,
                   "problem   1 sequence, 12 query and 12 kv heads, dims 64 and 64, causal, 402702336 pairs\n"
                   "kernel    number 0: 1 slot of 512 x 512, dims 64 and 64, f32\n"
-                  "way       the kernel's causal mask in every tile, below the diagonal once in natural and once in reversed order\n"
+                  "way       the kernel's causal mask in every tile, "
+                  "below the diagonal once in natural and once in reversed order\n"
                   "reading   a bucket call: 2 calls per tile; with one spare value column one less\n"
                   "tiles     3072: 0 full, 1632 lower, 1440 upper\n"
                   "calls     6144, at least 3067 on this kernel (utilisation 0.499); at most 0 repairs\n"

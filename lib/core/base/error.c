@@ -55,19 +55,28 @@ twh_status twh__fail(twh_error *error, twh_status status, const char *format, ..
   own.struct_size = error->struct_size;
   memcpy(error, &own, error->struct_size < sizeof own ? error->struct_size : sizeof own);
   if (error->struct_size > sizeof own) memset((char *)error + sizeof own, 0, error->struct_size - sizeof own);
+  /* an older, shorter message still ends */
+  if (error->struct_size < sizeof own && error->struct_size > offsetof(twh_error, message))
+    ((char *)error)[error->struct_size - 1] = 0;
   return status;
+}
+
+/* The size that a caller's struct claims to have; less than the first version's is refused. */
+static twh_status error_struct_size(const void *given, size_t least, const char *name, uint32_t *size, twh_error *error)
+{
+  memcpy(size, given, sizeof *size);
+  if (*size == 0) return twh__fail(error, TWH_E_ARGUMENT, "%s.struct_size is 0; use the struct's init function", name);
+  if (*size >= least) return TWH_OK;
+  return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)*size,
+                   least);
 }
 
 twh_status twh__struct_read(void *to, size_t own, size_t least, const void *given, const char *name, twh_error *error)
 {
-  uint32_t size;
+  uint32_t   size;
+  twh_status status = error_struct_size(given, least, name, &size, error);
 
-  memcpy(&size, given, sizeof size);
-  if (size == 0) return twh__fail(error, TWH_E_ARGUMENT, "%s.struct_size is 0; use the struct's init function", name);
-  if (size < least) {
-    return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)size,
-                     least);
-  }
+  if (TWH__FAILED(status)) return status;
   for (size_t i = own; i < size; ++i) {
     if (((const unsigned char *)given)[i] != 0) {
       return twh__fail(error, TWH_E_VERSION, "%s has a field at byte %zu that this version of the library does not know", name,
@@ -81,14 +90,10 @@ twh_status twh__struct_read(void *to, size_t own, size_t least, const void *give
 
 twh_status twh__struct_write(void *given, const void *from, size_t own, size_t least, const char *name, twh_error *error)
 {
-  uint32_t size;
+  uint32_t   size;
+  twh_status status = error_struct_size(given, least, name, &size, error);
 
-  memcpy(&size, given, sizeof size);
-  if (size == 0) return twh__fail(error, TWH_E_ARGUMENT, "%s.struct_size is 0; use the struct's init function", name);
-  if (size < least) {
-    return twh__fail(error, TWH_E_VERSION, "%s.struct_size is %u, less than the first version's %zu", name, (unsigned)size,
-                     least);
-  }
+  if (TWH__FAILED(status)) return status;
   memcpy((char *)given + sizeof size, (const char *)from + sizeof size, (size < own ? size : own) - sizeof size);
   if (size > own) memset((char *)given + own, 0, size - own);
   return TWH_OK;

@@ -39,26 +39,28 @@ static int results_is_anchor(const twh__tile *tile)
   return tile->reading == TWH__READ_ANCHOR || tile->reading == TWH__READ_ANCHOR_SHARE;
 }
 
+static void results_host(const twh__run *run, const twh__placement *place, const twh__result *result)
+{
+  twh__source source;
+  twh__run_source(run, place, &source);
+  twh__decode_host(result, &source, &run->work.states[place->leaf]);
+}
+
 static void results_decode_task(void *arg, int64_t i)
 {
   twh__run       *run = (twh__run *)arg;
   int64_t         b = i / run->plan->lowering.slots, s = i % run->plan->lowering.slots;
-  twh__bundle    *bundle = twh__run_bundle(run, b);
-  twh__placement *place = &bundle->places[s];
+  twh__placement *place = &twh__run_bundle(run, b)->places[s];
   twh__result     result;
-  twh__source     source;
 
-  if (s >= bundle->filled) return;
+  if (s >= twh__run_bundle(run, b)->filled) return;
   place->leaf = (int32_t)i;
   results_begin(run, b, s, place->tile.reading == TWH__READ_BUCKET, &result);
   place->flagged = 0;
   place->nan_row = run->checked ? twh__decode_find_nan(&result, &place->nan_part) : -1;
   if (place->nan_row >= 0) return;
   place->flagged = twh__decode(&result, &run->work.states[place->leaf]);
-  if (place->flagged > 0 && !results_is_anchor(&place->tile)) {
-    twh__run_source(run, place, &source);
-    twh__decode_host(&result, &source, &run->work.states[place->leaf]);
-  }
+  if (place->flagged > 0 && !results_is_anchor(&place->tile)) results_host(run, place, &result);
 }
 
 static twh_status results_nan(const twh__run *run, const twh__bundle *bundle, int64_t s, twh_error *error)
@@ -115,16 +117,13 @@ static void results_repair_task(void *arg, int64_t i)
   twh__bundle    *bundle = twh__run_bundle(run, b);
   twh__placement *place = &bundle->places[s];
   twh__result     result;
-  twh__source     source;
 
   if (!bundle->repair || s >= bundle->filled || place->flagged == 0) return;
   results_begin(run, b, s, 1, &result);
   if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
   if (place->nan_row >= 0) return;
   place->flagged = twh__decode_repair(&result, &run->work.states[place->leaf]);
-  if (place->flagged == 0) return;
-  twh__run_source(run, place, &source);
-  twh__decode_host(&result, &source, &run->work.states[place->leaf]);
+  if (place->flagged > 0) results_host(run, place, &result);
 }
 
 twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error)
