@@ -57,7 +57,7 @@ static void a_full_plan_with_a_spare_column_and_many_slots(void **state)
   describe_expect(&problem, &desc,
                   "problem   1 sequence, 12 query and 12 kv heads, dims 64 and 64, full, 805306368 pairs\n"
                   "kernel    number 0: 12 slots of 512 x 512, dims 64 and 65, f16\n"
-                  "way       unmasked tiles, the kernel's causal mask on the diagonal\n"
+                  "way       unmasked tiles\n"
                   "reading   an anchor column: 1 call per tile\n"
                   "tiles     3072: 3072 full, 0 lower, 0 upper\n"
                   "calls     256, at least 256 on this kernel (utilisation 1.000); at most 256 repairs\n"
@@ -77,8 +77,8 @@ static void a_causal_plan_on_a_kernel_with_nothing_but_a_causal_mask(void **stat
   describe_expect(&problem, &desc,
                   "problem   1 sequence, 12 query and 12 kv heads, dims 64 and 64, causal, 402702336 pairs\n"
                   "kernel    number 0: 1 slot of 512 x 512, dims 64 and 64, f32\n"
-                  "way       the kernel's causal mask in every tile, "
-                  "below the diagonal once in natural and once in reversed order\n"
+                  "way       tiles under the kernel's causal mask, "
+                  "whole ones once in natural and once in reversed order\n"
                   "reading   a bucket call: 2 calls per tile; with one spare value column one less\n"
                   "tiles     3072: 0 full, 1632 lower, 1440 upper\n"
                   "calls     6144, at least 3067 on this kernel (utilisation 0.499); at most 0 repairs\n"
@@ -101,7 +101,7 @@ static void a_ragged_batch_of_stacked_heads_on_a_kernel_with_lse(void **state)
   describe_expect(&problem, &desc,
                   "problem   2 sequences, 12 query and 3 kv heads, dims 64 and 64, full, 36924 pairs\n"
                   "kernel    number 0: 1 slot of 256 x 256, dims 64 and 32, f32, returns lse\n"
-                  "way       unmasked tiles, the kernel's causal mask on the diagonal\n"
+                  "way       unmasked tiles\n"
                   "reading   the kernel's lse: 2 calls per tile, values in 2 slices\n"
                   "tiles     15: 15 full, 0 lower, 0 upper\n"
                   "short     6 tiles have fewer keys than the kernel's length: real keys are repeated behind them\n"

@@ -9,9 +9,8 @@
 #include "core/base/base.h"
 #include "core/records.h"
 
-/* Number of ways in the table, and the name of one. */
-int32_t     twh__lower_ways(void);
-const char *twh__lower_way_name(int32_t way);
+/* Number of ways in the table. */
+int32_t twh__lower_ways(void);
 
 /* What every way needs of a kernel for this problem. TWH_E_UNSUPPORTED with the reason; `any_causal`: some span is causal. */
 twh_status twh__lower_check(const twh_oracle_desc *desc, const twh__shape *shape, int any_causal, twh_error *error);

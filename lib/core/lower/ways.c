@@ -8,27 +8,20 @@
 #include "core/lower/lower.h"
 
 typedef struct lower_way {
-  const char *name;
-  int32_t     full_mode, lower_mode;
+  int32_t full_mode, lower_mode;
 } lower_way;
 
 /* Cheapest wins; among equals the earlier one. */
 static const lower_way lower_table[] = {
-  { "unmasked tiles, the kernel's causal mask on the diagonal", TWH_MASK_NONE, TWH_MASK_CAUSAL },
-  { "unmasked tiles, a mask operand on the diagonal", TWH_MASK_NONE, TWH_MASK_TENSOR },
-  { "a mask operand in every tile", TWH_MASK_TENSOR, TWH_MASK_TENSOR },
-  { "the kernel's causal mask in every tile, below the diagonal once in natural and once in reversed order", TWH_MASK_CAUSAL,
-    TWH_MASK_CAUSAL },
+  { TWH_MASK_NONE, TWH_MASK_CAUSAL },
+  { TWH_MASK_NONE, TWH_MASK_TENSOR },
+  { TWH_MASK_TENSOR, TWH_MASK_TENSOR },
+  { TWH_MASK_CAUSAL, TWH_MASK_CAUSAL }, /* whole tiles twice, in natural and in reversed order */
 };
 
 int32_t twh__lower_ways(void)
 {
   return (int32_t)(sizeof lower_table / sizeof lower_table[0]);
-}
-
-const char *twh__lower_way_name(int32_t way)
-{
-  return lower_table[way].name;
 }
 
 static twh_status lower_check_mask(const twh_oracle_desc *desc, const twh__shape *shape, int any_causal, twh_error *error)

@@ -15,14 +15,6 @@ void twh_plan_destroy(twh_plan *plan)
   twh__release(context, plan, sizeof *plan);
 }
 
-static int create_any_causal(const twh_plan *plan)
-{
-  for (int64_t s = 0; s < plan->spans_count; ++s) {
-    if (plan->spans[s].causal) return 1;
-  }
-  return 0;
-}
-
 /* What the planned calls cost in the kernel's own unit. */
 static double create_cost(const twh_oracle_desc *desc, const twh__tally *tally)
 {
@@ -33,8 +25,7 @@ static double create_cost(const twh_oracle_desc *desc, const twh__tally *tally)
 /* Try every way on one kernel; the first kernel's reason for not being able to is the one that is reported. */
 static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t number, double *best, twh_error *error)
 {
-  int           any_causal = create_any_causal(plan);
-  twh_status    status = twh__lower_check(&oracle->desc, &plan->shape, any_causal, error);
+  twh_status    status = twh__lower_check(&oracle->desc, &plan->shape, plan->any_causal, error);
   twh__lowering lowering;
   twh__tally    tally;
 
@@ -42,7 +33,7 @@ static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t n
   status = twh__fail(error, TWH_E_UNSUPPORTED, "oracle.mask_modes: no way to compute this pattern on this kernel");
   for (int32_t way = 0; way < twh__lower_ways(); ++way) {
     twh_status counted;
-    if (!twh__lower_make(&lowering, way, &oracle->desc, &plan->shape, any_causal)) continue;
+    if (!twh__lower_make(&lowering, way, &oracle->desc, &plan->shape, plan->any_causal)) continue;
     counted = twh__plan_count(plan, &lowering, &tally, error);
     if (TWH__FAILED(counted)) return counted;
     status = TWH_OK;
@@ -50,7 +41,6 @@ static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t n
     *best = create_cost(&oracle->desc, &tally);
     plan->oracle = oracle;
     plan->oracle_index = number;
-    plan->way = way;
     plan->lowering = lowering;
     plan->tally = tally;
   }

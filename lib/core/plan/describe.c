@@ -72,6 +72,22 @@ static void describe_line(describe_text *text, const char *format, ...)
   if (n > 0) text->used += (size_t)n;
 }
 
+static const char *describe_full_way(const twh__lowering *lowering)
+{
+  switch (lowering->full_mode) {
+    case TWH_MASK_NONE: return "unmasked tiles";
+    case TWH_MASK_TENSOR: return "tiles with a mask operand";
+    default: return "tiles under the kernel's causal mask, whole ones once in natural and once in reversed order";
+  }
+}
+
+static const char *describe_cut_way(const twh__lowering *lowering)
+{
+  if (lowering->full_mode == lowering->lower_mode) return "";
+  return lowering->lower_mode == TWH_MASK_CAUSAL ? "; on the diagonal the kernel's causal mask"
+                                                 : "; on the diagonal a mask operand";
+}
+
 static void describe_kernel(const twh_plan *plan, describe_text *text)
 {
   const twh__lowering   *lowering = &plan->lowering;
@@ -81,7 +97,7 @@ static void describe_kernel(const twh_plan *plan, describe_text *text)
                 (long long)lowering->slots, lowering->slots == 1 ? "" : "s", (long long)lowering->q_len,
                 (long long)lowering->k_len, (long long)lowering->qk_dim, (long long)lowering->v_dim,
                 twh__dtype_name(lowering->dtype), desc->flags & TWH_ORACLE_LSE ? ", returns lse" : "");
-  describe_line(text, "way       %s\n", twh__lower_way_name(plan->way));
+  describe_line(text, "way       %s%s\n", describe_full_way(lowering), plan->any_causal ? describe_cut_way(lowering) : "");
   describe_line(text, "reading   %s: %lld call%s per tile", twh__lower_reading_name(lowering->reading),
                 (long long)twh__lower_parts(lowering, lowering->reading),
                 twh__lower_parts(lowering, lowering->reading) == 1 ? "" : "s");

@@ -49,7 +49,7 @@ struct twh_plan {
   int64_t           *first_unit;             /* (spans_count + 1): number of each span's first unit */
   double             pairs;                  /* visible, over all heads */
   const twh_oracle  *oracle;
-  int32_t            oracle_index, way;
+  int32_t            oracle_index, any_causal;
   twh__lowering      lowering;
   twh__tally         tally;
   twh__layout        layout;

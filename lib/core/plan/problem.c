@@ -136,6 +136,7 @@ static twh_status problem_read_spans(twh_plan *plan, const twh_problem *own, twh
       span->q_offset = own->q_offset;
     }
     twh__span_reduce(span, &plan->pattern, plan->shape.group);
+    plan->any_causal |= span->causal;
     plan->pairs += twh__span_pairs(span) * (double)plan->shape.q_heads;
   }
   return problem_check_products(own, plan->q_rows, plan->k_rows, plan->batch, error);
