@@ -98,7 +98,7 @@ static void accuracy_run(int32_t dtype, int causal, const char *name)
   for (i = 0; i < SUPPORT_COUNT(accuracy_stds); ++i) {
     accuracy_setup s;
     accuracy_begin(&s, dtype, accuracy_stds[i], causal);
-    for (rounds = 0; rounds < 2; ++rounds) {
+    for (rounds = 0; rounds < (dtype == TWH_F32 ? 1 : 2); ++rounds) { /* in f32 it is lost in what is rounded anyway */
       twh_reference_options reference;
       twh_oracle_desc       kernel;
       support_answer        one_call;
@@ -121,8 +121,7 @@ static void accuracy_run(int32_t dtype, int causal, const char *name)
             double        ratio;
             int64_t       q_len = causal ? lengths[j] : (int64_t)ACCURACY_ROWS;
             twh_run_stats_init(&stats);
-            ratio =
-              accuracy_ratio(&s, &one_call, modes, causal ? lengths[j] : (int64_t)ACCURACY_ROWS, lengths[j], spare, &reference, &stats);
+            ratio = accuracy_ratio(&s, &one_call, modes, q_len, lengths[j], spare, &reference, &stats);
             print_message("  %.2f %6lld", ratio, (long long)(stats.repaired_rows + stats.host_rows));
             failures += !(ratio <= 1.0);
           }

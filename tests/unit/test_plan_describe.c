@@ -104,7 +104,7 @@ static void a_ragged_batch_of_stacked_heads_on_a_kernel_with_lse(void **state)
                   "way       unmasked tiles\n"
                   "reading   the kernel's lse: 2 calls per tile, values in 2 slices\n"
                   "tiles     15: 15 full, 0 lower, 0 upper\n"
-                  "short     6 tiles have fewer keys than the kernel's length: real keys are repeated behind them\n"
+                  "short     6 with fewer keys than the kernel's length: real keys are repeated behind them\n"
                   "calls     30, at least 1 on this kernel (utilisation 0.019); at most 0 repairs\n"
                   "rounds    1, 1 with repairs\n");
 }

@@ -114,7 +114,7 @@ static void describe_short(const twh_plan *plan, describe_text *text)
 
   if (tally->short_tiles == 0) return;
   if (tally->unseen_tiles == tally->short_tiles) how = "no row sees what stands behind their keys";
-  describe_line(text, "short     %lld tiles have fewer keys than the kernel's length: %s\n", (long long)tally->short_tiles,
+  describe_line(text, "short     %lld with fewer keys than the kernel's length: %s\n", (long long)tally->short_tiles,
                 how);
 }
 
@@ -136,7 +136,7 @@ twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, s
   describe_short(plan, &text);
   describe_line(&text, "calls     %lld, at least %lld on this kernel (utilisation %.3f); at most %lld repairs\n",
                 (long long)info.calls, (long long)info.lower_bound_calls, info.utilisation, (long long)info.repair_calls_max);
-  describe_line(&text, "waves     %lld calls per batch, %lld batches at a time, %lld units per panel\n",
+  describe_line(&text, "waves     calls per batch: %lld, batches at a time: %lld, units per panel: %lld\n",
                 (long long)plan->layout.calls_per_batch, (long long)plan->layout.concurrency, (long long)plan->layout.panel);
   describe_line(&text, "rounds    %lld, %lld with repairs\n", (long long)info.rounds, (long long)info.rounds_max);
   describe_line(&text, "work      kernel %.3g flops, host %.3g flops\n", info.oracle_flops, info.host_flops);
