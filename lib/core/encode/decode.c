@@ -12,6 +12,7 @@
 
 /* Beyond it an f32 lse does not tell one key from two; such rows (their keys all carry a huge negative bias) go to the host. */
 #define DECODE_LARGEST_LSE 0x1p20
+#define DECODE_LARGEST     0x1.fffffffffffffp1023 /* what is not larger, and not NaN, is finite */
 
 static double decode_share(const twh__result *result, int64_t position, int64_t column)
 {
@@ -131,6 +132,54 @@ static void decode_place_outputs(const twh__result *result, twh__state *leaf)
   leaf->dtype = result->lowering->out_dtype;
 }
 
+/* The plainest reading, most rows of kernels that return lse: no host score, no share, nothing hidden. */
+TWH__CLONES static int64_t decode_lse(const twh__result *result, const decode_tile *now, twh__state *leaf)
+{
+  const twh__tile *tile = result->tile;
+  double           unit = result->lowering->lse_base2 ? 0.693147180559945309417 : 1, a = 1 / now->counted;
+  int64_t          flagged = 0;
+
+  for (int64_t i = 0; i < tile->rows; ++i) {
+    double m = (double)result->lse[tile->at + i * tile->at_step] * unit;
+    int    good = fabs(m) <= DECODE_LARGEST_LSE;
+    leaf->m[tile->row + i] = good ? m : (double)NAN;
+    leaf->a[tile->row + i] = good ? a : 1;
+    leaf->factor[tile->row + i] = 1;
+    flagged += !good;
+  }
+  return flagged;
+}
+
+/* The plainest reading of kernels that return none: one anchor that every row sees, f32, scores that are only scaled. */
+static int decode_is_plain_anchor(const twh__result *result, const decode_tile *now)
+{
+  const twh__lowering *lowering = result->lowering;
+  return result->tile->reading == TWH__READ_ANCHOR && now->anchors == 1 && now->mean_count == 0 && !result->any &&
+         lowering->dtype == TWH_F32 && lowering->out_dtype == TWH_F32 && lowering->softcap == 0 && !lowering->f16_scores &&
+         result->shape->qk_dim <= TWH__SCORE_PIECE;
+}
+
+TWH__CLONES static int64_t decode_plain_anchor(const twh__result *result, const decode_tile *now, twh__state *leaf)
+{
+  const twh__tile *tile = result->tile;
+  int64_t          slice = now->anchor_column / result->lowering->v_dim, column = now->anchor_column % result->lowering->v_dim;
+  const char      *out = result->out + slice * result->slice_bytes;
+  int64_t          flagged = 0;
+
+  for (int64_t i = 0; i < tile->rows; ++i) {
+    int64_t      position = tile->at + i * tile->at_step, row = tile->row + i;
+    const float *query = (const float *)(const void *)(result->q.data + position * result->q.row_bytes);
+    double       weight = (double)((const float *)(const void *)(out + position * result->out_row_bytes))[column];
+    double       m = result->lowering->kernel_scale * twh__score_dot(query, now->anchor[0].value, result->shape->qk_dim);
+    int          good = weight >= result->lowering->flag_below && fabs(m) <= DECODE_LARGEST && weight <= DECODE_LARGEST;
+    leaf->m[row] = good ? m : (double)NAN;
+    leaf->a[row] = good ? 1 / weight : 1;
+    leaf->factor[row] = 1;
+    flagged += !good;
+  }
+  return flagged;
+}
+
 int64_t twh__decode(const twh__result *result, twh__state *leaf)
 {
   const twh__tile *tile = result->tile;
@@ -142,6 +191,8 @@ int64_t twh__decode(const twh__result *result, twh__state *leaf)
   decode_place_outputs(result, leaf);
   decode_neutral(leaf, 0, tile->row);
   decode_neutral(leaf, tile->row + tile->rows, tile->unit.rows - tile->row - tile->rows);
+  if (tile->reading == TWH__READ_LSE && !result->any && now.mean_count == 0) return decode_lse(result, &now, leaf);
+  if (decode_is_plain_anchor(result, &now)) return decode_plain_anchor(result, &now, leaf);
   for (int64_t i = 0; i < tile->rows; ++i) {
     int64_t row = tile->row + i;
     if (result->any && !result->any[i]) {

@@ -3,17 +3,9 @@
 
 #include "core/encode/score.h"
 
-/* Eight sums at once, added in a fixed order: fast, and the same on every machine. */
 TWH__CLONES static double score_dot(const float *query, const double *key, int64_t n)
 {
-  double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
-  int64_t i = 0;
-
-  for (; i + 8 <= n; i += 8) {
-    for (int64_t t = 0; t < 8; ++t) sum[t] += (double)query[i + t] * key[i + t];
-  }
-  for (; i < n; ++i) rest += (double)query[i] * key[i];
-  return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
+  return twh__score_dot(query, key, n);
 }
 
 TWH__CLONES static double score_dot_rows(const float *query, const float *key, int64_t n)

@@ -20,6 +20,19 @@ typedef struct twh__score_key {
   double  value[TWH__SCORE_PIECE];
 } twh__score_key;
 
+/* <query, key>: eight sums at once, added in a fixed order: fast, and the same on every machine. */
+static inline double twh__score_dot(const float *query, const double *key, int64_t n)
+{
+  double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
+  int64_t i = 0;
+
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t t = 0; t < 8; ++t) sum[t] += (double)query[i + t] * key[i + t];
+  }
+  for (; i < n; ++i) rest += (double)query[i] * key[i];
+  return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
+}
+
 void twh__score_read_query(const twh__result *result, int64_t i, twh__score_query *query);
 void twh__score_read_key(const twh__result *result, int64_t at, twh__score_key *key);
 

@@ -38,9 +38,10 @@ TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t r
   }
 }
 
-TWH__CLONES static void state_add(double *to, double part[TWH__FAN][STATE_PIECE], int64_t n)
+TWH__CLONES static void state_add(double *to, const double *const part[TWH__FAN], int64_t n)
 {
-  for (int64_t c = 0; c < n; ++c) to[c] = (part[0][c] + part[1][c]) + (part[2][c] + part[3][c]);
+  const double *p0 = part[0], *p1 = part[1], *p2 = part[2], *p3 = part[3];
+  for (int64_t c = 0; c < n; ++c) to[c] = (p0[c] + p1[c]) + (p2[c] + p3[c]);
 }
 
 /* Most of the work of most executes: a row of four leaves in f32, in one pass. */
@@ -54,21 +55,27 @@ TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__F
   }
 }
 
-static int state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
-                              double scale, int64_t dim)
+/* Whether the outputs of all four lie together in f32, which makes the pass above possible. */
+static int state_are_leaves(const twh__state *const from[TWH__FAN], int64_t dim)
+{
+  for (int i = 0; i < TWH__FAN; ++i) {
+    if (!from[i] || from[i]->b || from[i]->dtype != TWH_F32 || from[i]->slice_dim < dim) return 0;
+  }
+  return 1;
+}
+
+static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
+                               double scale, int64_t dim)
 {
   const float *b[TWH__FAN];
   double       weight[TWH__FAN];
 
   for (int i = 0; i < TWH__FAN; ++i) {
-    /* a weight of 0 must not meet whatever stands there */
-    if (w[i] == 0 || from[i]->b || from[i]->dtype != TWH_F32 || from[i]->slice_dim < dim) return 0;
-    b[i] =
-      (const float *)(const void *)(from[i]->out + (from[i]->at + (r - from[i]->row) * from[i]->at_step) * from[i]->row_bytes);
-    weight[i] = w[i] * scale * from[i]->factor[r];
+    const twh__state *leaf = from[i];
+    b[i] = (const float *)(const void *)(leaf->out + (leaf->at + (r - leaf->row) * leaf->at_step) * leaf->row_bytes);
+    weight[i] = w[i] * scale * leaf->factor[r];
   }
   state_add_leaves(to, b, weight, dim);
-  return 1;
 }
 
 /* Weights of a row's states relative to their largest m; returns how many of them are not neutral. */
@@ -91,9 +98,30 @@ static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, doub
   return count;
 }
 
+/* Any mixture of nodes and leaves, some of them missing, piece by piece. */
+static void state_merge_any(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
+                            double scale, int64_t dim)
+{
+  static const double zeros[STATE_PIECE] = { 0 };
+  double              memory[TWH__FAN][STATE_PIECE];
+  const double       *part[TWH__FAN];
+
+  for (int64_t done = 0; done < dim; done += STATE_PIECE) {
+    int64_t n = twh__min(STATE_PIECE, dim - done);
+    for (int i = 0; i < TWH__FAN; ++i) {
+      part[i] = zeros;
+      if (w[i] == 0) continue; /* neutral, or nothing beside the others */
+      part[i] = memory[i];
+      state_read(memory[i], from[i], r, from[i]->b ? w[i] * scale : w[i] * scale * from[i]->factor[r], done, n, dim);
+    }
+    state_add(into->b + r * dim + done, part, n);
+  }
+}
+
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
-  double part[TWH__FAN][STATE_PIECE], w[TWH__FAN], m;
+  int    leaves = state_are_leaves(from, dim);
+  double w[TWH__FAN], m;
 
   for (int64_t r = first; r < last; ++r) {
     int    only = 0, count = state_weights(from, r, w, &m, &only);
@@ -102,18 +130,15 @@ void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__
     into->m[r] = m;
     into->a[r] = count == 0 ? 0 : a;
     if (count == 0 || (count == 1 && from[only] == into)) continue;
-    if (count == TWH__FAN && state_merge_leaves(into->b + r * dim, from, r, w, scale, dim)) continue;
-    for (int64_t done = 0; done < dim; done += STATE_PIECE) {
-      int64_t n = twh__min(STATE_PIECE, dim - done);
-      for (int i = 0; i < TWH__FAN; ++i) {
-        if (w[i] == 0) { /* neutral, or nothing beside the others */
-          memset(part[i], 0, sizeof part[i]);
-        } else {
-          double weight = count == 1 ? 1 : w[i] * scale;
-          state_read(part[i], from[i], r, from[i]->b ? weight : weight * from[i]->factor[r], done, n, dim);
-        }
+    if (count == 1) {
+      double factor = from[only]->b ? 1 : from[only]->factor[r];
+      for (int64_t c = 0; c < dim; c += STATE_PIECE) {
+        state_read(into->b + r * dim + c, from[only], r, factor, c, twh__min(STATE_PIECE, dim - c), dim);
       }
-      state_add(into->b + r * dim + done, part, n);
+    } else if (leaves && w[0] != 0 && w[1] != 0 && w[2] != 0 && w[3] != 0) {
+      state_merge_leaves(into->b + r * dim, from, r, w, scale, dim);
+    } else { /* a weight of 0 must not meet whatever stands there */
+      state_merge_any(into, from, r, w, scale, dim);
     }
   }
 }
