@@ -55,13 +55,26 @@ TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__F
   }
 }
 
-/* Whether the outputs of all four lie together in f32, which makes the pass above possible. */
-static int state_are_leaves(const twh__state *const from[TWH__FAN], int64_t dim)
+/* The same for four nodes; one of them may be the result. */
+TWH__CLONES static void state_add_nodes(double *to, const double *const b[TWH__FAN], const double w[TWH__FAN], int64_t n)
 {
+  const double *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
+  double        w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+
+  for (int64_t c = 0; c < n; ++c) to[c] = (w0 * b0[c] + w1 * b1[c]) + (w2 * b2[c] + w3 * b3[c]);
+}
+
+/* What the four states are alike in: 1 leaves whose outputs lie together in f32, 2 nodes, 0 nothing. */
+static int state_kind(const twh__state *const from[TWH__FAN], int64_t dim)
+{
+  int leaves = 0, nodes = 0;
+
   for (int i = 0; i < TWH__FAN; ++i) {
-    if (!from[i] || from[i]->b || from[i]->dtype != TWH_F32 || from[i]->slice_dim < dim) return 0;
+    if (!from[i]) return 0;
+    nodes += from[i]->b != NULL;
+    leaves += !from[i]->b && from[i]->dtype == TWH_F32 && from[i]->slice_dim >= dim;
   }
-  return 1;
+  return leaves == TWH__FAN ? 1 : nodes == TWH__FAN ? 2 : 0;
 }
 
 static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
@@ -78,23 +91,37 @@ static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN
   state_add_leaves(to, b, weight, dim);
 }
 
+static void state_merge_nodes(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
+                              double scale, int64_t dim)
+{
+  const double *b[TWH__FAN];
+  double        weight[TWH__FAN];
+
+  for (int i = 0; i < TWH__FAN; ++i) {
+    b[i] = from[i]->b + r * dim;
+    weight[i] = w[i] * scale;
+  }
+  state_add_nodes(to, b, weight, dim);
+}
+
 /* Weights of a row's states relative to their largest m; returns how many of them are not neutral. */
 static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, double w[TWH__FAN], double *m, int *only)
 {
-  int count = 0;
+  double own[TWH__FAN], largest = -(double)INFINITY;
+  int    count = 0;
 
-  *m = -(double)INFINITY;
   for (int i = 0; i < TWH__FAN; ++i) {
-    w[i] = 0;
-    if (!from[i] || from[i]->a[r] == 0) continue;
-    if (!(from[i]->m[r] <= *m)) *m = from[i]->m[r];
+    w[i] = from[i] ? from[i]->a[r] : 0;
+    own[i] = w[i] == 0 ? -(double)INFINITY : from[i]->m[r];
+    if (w[i] == 0) continue;
+    if (!(own[i] <= largest)) largest = own[i];
     *only = i;
     ++count;
   }
   for (int i = 0; i < TWH__FAN; ++i) {
-    if (!from[i] || from[i]->a[r] == 0) continue;
-    w[i] = from[i]->a[r] * (from[i]->m[r] == *m ? 1 : exp(from[i]->m[r] - *m)); /* NaN in, NaN out */
+    if (w[i] != 0 && own[i] != largest) w[i] *= exp(own[i] - largest); /* NaN in, NaN out */
   }
+  *m = largest;
   return count;
 }
 
@@ -120,7 +147,7 @@ static void state_merge_any(const twh__state *into, const twh__state *const from
 
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
-  int    leaves = state_are_leaves(from, dim);
+  int    kind = state_kind(from, dim);
   double w[TWH__FAN], m;
 
   for (int64_t r = first; r < last; ++r) {
@@ -135,10 +162,12 @@ void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__
       for (int64_t c = 0; c < dim; c += STATE_PIECE) {
         state_read(into->b + r * dim + c, from[only], r, factor, c, twh__min(STATE_PIECE, dim - c), dim);
       }
-    } else if (leaves && w[0] != 0 && w[1] != 0 && w[2] != 0 && w[3] != 0) {
+    } else if (kind == 0 || w[0] == 0 || w[1] == 0 || w[2] == 0 || w[3] == 0) {
+      state_merge_any(into, from, r, w, scale, dim); /* a weight of 0 must not meet whatever stands there */
+    } else if (kind == 1) {
       state_merge_leaves(into->b + r * dim, from, r, w, scale, dim);
-    } else { /* a weight of 0 must not meet whatever stands there */
-      state_merge_any(into, from, r, w, scale, dim);
+    } else {
+      state_merge_nodes(into->b + r * dim, from, r, w, scale, dim);
     }
   }
 }
