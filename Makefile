@@ -84,7 +84,7 @@ ifeq ($(HAVE_BLIS),yes)
   PC_FILES  += $(BUILD)/twoheads-blis.pc
   TESTS     += $(BLIS_UNIT_TESTS)
   EXAMPLE_PROGS := $(addprefix $(BUILD)/,$(BLIS_EXAMPLES))
-  RUN_DEMO  := "$(BUILD)/demo tests/data/minilm"
+  RUN_DEMO  := "$(BUILD)/demo tests/data/minilm" $(BUILD)/traps
   TOOL_DEFINES := -DTWH_WITH_BLIS
 endif
 ALL_LIBS    := $(if $(BLIS_A),$(BLIS_LIBS)) $(CORE_LIBS)

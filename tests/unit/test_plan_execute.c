@@ -318,12 +318,62 @@ static void status_names_are_known_and_unknown(void **state)
   assert_int_equal(twh_version(), TWH_VERSION);
 }
 
+static void execute_every_task_here(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+  (void)user;
+  for (int64_t i = 0; i < n; ++i) task(arg, i);
+}
+
+/* A hint and a limit that say "any number" must not make a wave of any size. */
+static void execute_unbounded_parallelism_makes_a_bounded_wave(void **state)
+{
+  execute_setup    s;
+  twh_context_desc hooks;
+  twh_context     *context = NULL;
+  twh_oracle      *oracle = NULL;
+  twh_plan        *plan = NULL;
+  twh_plan_info    info;
+  size_t           bytes;
+  void            *first;
+  (void)state;
+  execute_begin(&s, 0);
+  bytes = 2 * 10 * 4 * sizeof(float); /* out: (1, 2, 10, 4) */
+  first = malloc(bytes);
+  assert_non_null(first);
+  assert_int_equal(twh_plan_execute(s.plan, &s.tensors.all, NULL, NULL), TWH_OK);
+  memcpy(first, s.tensors.out.data, bytes);
+  twh_context_desc_init(&hooks);
+  hooks.parallel_for = execute_every_task_here;
+  hooks.parallelism = INT64_MAX;
+  assert_int_equal(twh_context_create(&hooks, &context, NULL), TWH_OK);
+  s.desc.max_concurrent_batches = INT64_MAX;
+  assert_int_equal(twh_reference_oracle_create(context, &s.desc, NULL, &oracle, NULL), TWH_OK);
+  s.problem.batch = 1;
+  s.problem.k_len = (int64_t)1 << 24; /* far more calls than a wave should hold */
+  assert_int_equal(twh_plan_create(context, &s.problem, &oracle, 1, NULL, &plan, NULL), TWH_OK);
+  twh_plan_info_init(&info);
+  assert_int_equal(twh_plan_get_info(plan, &info, NULL), TWH_OK);
+  assert_true(info.workspace_bytes > 0 && info.workspace_bytes < (int64_t)256 << 20);
+  twh_plan_destroy(plan);
+  s.problem.k_len = 10;
+  assert_int_equal(twh_plan_create(context, &s.problem, &oracle, 1, NULL, &plan, NULL), TWH_OK);
+  support_tensors_clear(&s.tensors);
+  assert_int_equal(twh_plan_execute(plan, &s.tensors.all, NULL, NULL), TWH_OK);
+  assert_memory_equal(first, s.tensors.out.data, bytes);
+  twh_plan_destroy(plan);
+  twh_oracle_destroy(oracle);
+  twh_context_destroy(context);
+  free(first);
+  execute_end(&s);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(execute_bad_tensors_are_refused_by_name),
     cmocka_unit_test(execute_a_mask_that_the_problem_lacks_is_refused),
     cmocka_unit_test(execute_unknown_flags_and_sizes_are_refused),
+    cmocka_unit_test(execute_unbounded_parallelism_makes_a_bounded_wave),
     cmocka_unit_test(execute_a_workspace_is_measured_and_nothing_else_is_allocated),
     cmocka_unit_test(case_C96_structs_of_an_older_or_newer_host_are_filled_as_far_as_they_go),
     cmocka_unit_test(case_C96_an_error_struct_of_an_older_host_is_not_overrun),

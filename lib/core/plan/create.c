@@ -16,14 +16,15 @@ void twh_plan_destroy(twh_plan *plan)
 }
 
 /* What the planned calls cost in the kernel's own unit. */
-static double create_cost(const twh_oracle_desc *desc, const twh__tally *tally)
+static double create_cost(const twh_oracle_desc *desc, const twh_plan_options *options, const twh__tally *tally)
 {
-  double per_batch = (double)twh__max(1, desc->max_calls_per_batch);
+  double per_batch = (double)twh__plan_calls_per_batch(desc, options);
   return (double)tally->calls * desc->cost_per_call + ceil((double)tally->calls / per_batch) * desc->cost_per_batch;
 }
 
 /* Try every way on one kernel; the first kernel's reason for not being able to is the one that is reported. */
-static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t number, double *best, twh_error *error)
+static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t number, const twh_plan_options *options,
+                             double *best, twh_error *error)
 {
   twh_status    status = twh__lower_check(&oracle->desc, &plan->shape, plan->any_causal, error);
   twh__lowering lowering;
@@ -37,8 +38,8 @@ static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t n
     counted = twh__plan_count(plan, &lowering, &tally, error);
     if (TWH__FAILED(counted)) return counted;
     status = TWH_OK;
-    if (create_cost(&oracle->desc, &tally) >= *best) continue;
-    *best = create_cost(&oracle->desc, &tally);
+    if (create_cost(&oracle->desc, options, &tally) >= *best) continue;
+    *best = create_cost(&oracle->desc, options, &tally);
     plan->oracle = oracle;
     plan->oracle_index = number;
     plan->lowering = lowering;
@@ -47,7 +48,8 @@ static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t n
   return status;
 }
 
-static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int64_t n, twh_error *error)
+static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int64_t n, const twh_plan_options *options,
+                                twh_error *error)
 {
   double     best = (double)INFINITY;
   twh_status first = TWH_OK;
@@ -57,7 +59,7 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
     twh_status status;
     twh_error_init(&inner);
     if (!oracles[i]) return twh__fail(error, TWH_E_ARGUMENT, "oracles[%lld] is NULL", (long long)i);
-    status = create_try(plan, oracles[i], (int32_t)i, &best, &inner);
+    status = create_try(plan, oracles[i], (int32_t)i, options, &best, &inner);
     if (TWH__FAILED(status) && !TWH__FAILED(first)) first = twh__fail(error, status, "%s", inner.message);
   }
   return plan->oracle ? TWH_OK : first;
@@ -120,7 +122,7 @@ twh_status twh_plan_create(const twh_context *context, const twh_problem *proble
   if (!plan) return TWH_E_MEMORY;
   plan->context = context;
   status = twh__problem_read(plan, problem, error);
-  if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, error);
+  if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, &own, error);
   if (!TWH__FAILED(status)) status = create_number_units(plan, error);
   if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, &own, error);
   if (TWH__FAILED(status)) goto fail;

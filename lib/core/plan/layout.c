@@ -9,6 +9,7 @@
 enum {
   LAYOUT_CALLS_PER_BATCH = 8,     /* where neither the kernel nor the caller sets a limit */
   LAYOUT_MOST_CALLS = 64,         /* of one batch: more would only take memory */
+  LAYOUT_MOST_BATCHES = 256,      /* at the same time, whatever the kernel and the context would allow */
   LAYOUT_PANEL = 16,
   LAYOUT_WORKSPACE_LIMIT = 64 << 20,
   LAYOUT_LATE_TILES = 8,          /* of one unit, behind others of its own: the diagonal and the short ones */
@@ -60,8 +61,12 @@ static int layout_sizes(const twh_plan *plan, twh__layout *layout)
     return 0;
   }
   layout->out_bytes = all;
-  layout->lse_bytes = layout_align(desc->flags & TWH_ORACLE_LSE ? desc->slots * desc->q_len * (int64_t)sizeof(float) : 0,
-                                   layout->alignment);
+  all = 0;
+  if ((desc->flags & TWH_ORACLE_LSE) && (!twh__multiply(desc->slots, desc->q_len, &all) ||
+                                         !twh__multiply(all, (int64_t)sizeof(float), &all))) {
+    return 0;
+  }
+  layout->lse_bytes = layout_align(all, layout->alignment);
   if (desc->mask_modes & TWH_MASK_TENSOR) {
     mask = layout_rows(desc->q_len, desc->k_len, desc->k_len, twh__dtype_bytes(lowering->mask_dtype));
     if (mask < 0) return 0;
@@ -74,15 +79,23 @@ static int layout_sizes(const twh_plan *plan, twh__layout *layout)
   return 1;
 }
 
+int64_t twh__plan_calls_per_batch(const twh_oracle_desc *desc, const twh_plan_options *options)
+{
+  int64_t calls = desc->max_calls_per_batch;
+
+  if (calls == INT64_MAX) calls = LAYOUT_CALLS_PER_BATCH; /* the kernel sets no limit */
+  if (options->max_calls_per_batch > 0) calls = twh__min(calls, options->max_calls_per_batch);
+  return twh__min(calls, LAYOUT_MOST_CALLS);
+}
+
 static void layout_waves(const twh_plan *plan, const twh_plan_options *options, int64_t limit, twh__layout *layout)
 {
   const twh_oracle_desc *desc = &plan->oracle->desc;
-  int64_t parts = twh__lower_parts(&plan->lowering, plan->lowering.reading), calls = LAYOUT_CALLS_PER_BATCH, bytes;
+  int64_t parts = twh__lower_parts(&plan->lowering, plan->lowering.reading), bytes;
 
-  if (desc->max_calls_per_batch > 0 && desc->max_calls_per_batch < INT64_MAX) calls = desc->max_calls_per_batch;
-  if (options->max_calls_per_batch > 0) calls = twh__min(calls, options->max_calls_per_batch);
-  layout->calls_per_batch = twh__min(calls, LAYOUT_MOST_CALLS);
+  layout->calls_per_batch = twh__plan_calls_per_batch(desc, options);
   layout->concurrency = twh__min(desc->max_concurrent_batches, plan->context->desc.parallelism);
+  layout->concurrency = twh__min(layout->concurrency, LAYOUT_MOST_BATCHES);
   layout->bundles = twh__max(1, layout->calls_per_batch * layout->concurrency / parts);
   layout->bundles =
     twh__min(layout->bundles, twh__max(1, twh__ceil_div(plan->tally.all_tiles, desc->slots) + plan->tally.classes));
@@ -105,7 +118,10 @@ static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layou
       layout->k_blocks = all + in_wave;
     } else {
       /* each unit of a panel has states that wait; they take no more than the limit either */
-      bytes = layout->tree_nodes * (int64_t)sizeof(double) * (plan->shape.v_dim + 2) * plan->lowering.q_block;
+      if (!twh__multiply(layout->tree_nodes * (int64_t)sizeof(double), plan->shape.v_dim + 2, &bytes) ||
+          !twh__multiply(bytes, plan->lowering.q_block, &bytes)) {
+        return 0;
+      }
       layout->panel = twh__max(1, twh__min(twh__min(LAYOUT_PANEL, plan->tally.max_units), limit / bytes));
     }
   }

@@ -65,6 +65,9 @@ twh_status twh__plan_count(const twh_plan *plan, const twh__lowering *lowering, 
 /* Tiles of one unit. */
 int64_t twh__plan_unit_tiles(const twh__lowering *lowering, const twh__span *span, const twh__unit *unit);
 
+/* Calls that go into one batch: the kernel's limit, the caller's, or this library's default. */
+int64_t twh__plan_calls_per_batch(const twh_oracle_desc *desc, const twh_plan_options *options);
+
 /* Decide sizes for the chosen lowering. */
 twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, twh_error *error);
 

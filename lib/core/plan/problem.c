@@ -1,7 +1,7 @@
 /* Reading a problem. Every refusal names the field; after this file no size is negative and no product of sizes wraps around.
  * */
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "core/plan/problem.h"
 
@@ -86,19 +86,7 @@ static twh_status problem_read_sequence(twh__span *span, const twh_sequence *fro
     { "k_len", from->k_len, 0 },     { "q_offset", from->q_offset, -problem_most }, { "k_offset", from->k_offset, 0 },
   };
 
-  number = number < 0 ? 0 : number;
-  memcpy(name, "problem.sequences[", 19);
-  {
-    char    digits[24];
-    int64_t at = 18, n = 0;
-    do {
-      digits[n++] = (char)('0' + number % 10);
-      number /= 10;
-    } while (number > 0);
-    while (n > 0) name[at++] = digits[--n];
-    name[at++] = ']';
-    name[at] = '\0';
-  }
+  snprintf(name, sizeof name, "problem.sequences[%lld]", (long long)number);
   span->q_begin = from->q_begin;
   span->q_len = from->q_len;
   span->k_begin = from->k_begin;

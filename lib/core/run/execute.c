@@ -180,7 +180,7 @@ static void execute_begin(twh__run *run)
   for (int64_t i = plan->layout.nodes; i > 0; --i) {
     run->work.agenda.free_nodes[run->work.agenda.free_count++] = (int32_t)(plan->layout.leaves + i - 1);
   }
-  run->parallel_rows = (int32_t)twh__max(1, twh__min(plan->context->desc.parallelism, plan->lowering.q_block / 16));
+  run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->lowering.q_block / 16));
 }
 
 static twh_status execute_in_workspace(twh__run *run, const twh_run_options *options, twh_error *error)

@@ -22,7 +22,7 @@ typedef struct twh__run {
   int32_t         open[TWH__CLASSES];  /* bundle; -1: none */
   int64_t         wave_bundles, waves; /* bundles in this wave, and its number from 1 */
   int64_t         free_bundles;        /* top of the stack of free bundles */
-  int32_t         parallel_rows;       /* parts into which rows are split for merging */
+  int64_t         parallel_rows;       /* parts into which rows are split for merging */
   twh_run_stats   stats;
 } twh__run;
 
