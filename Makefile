@@ -207,7 +207,7 @@ test: tests
 	@tests/scripts/run_tests.sh $(RUN_TESTS)
 
 run-check: all tests examples
-	@tests/scripts/run_tests.sh $(SLOW_PROGS) $(RUN_TESTS) $(BUILD)/readme $(RUN_DEMO) \
+	@tests/scripts/run_tests.sh $(SLOW_PROGS) $(RUN_TESTS) $(BUILD)/readme $(BUILD)/prefix $(RUN_DEMO) \
 	  $(patsubst %,tests/scripts/check_%.sh,sources includes names style cxx docs) \
 	  tests/abi/test_abi.sh tests/install/test_install.sh
 

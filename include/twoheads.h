@@ -114,8 +114,8 @@ enum {
 };
 
 /* A tensor of the host, (batch, heads, rows, dim). Element (b, h, r, c) is data[b*batch_stride + h*head_stride +
- * r*row_stride + c]. Strides may be zero (broadcast) or negative. The tensors q, k, v, out, lse, sink_logits may be F32, F16,
- * BF16 or F64, whatever the kernel's dtype is. Values are rounded to nearest even. */
+ * r*row_stride + c]. Strides may be zero (broadcast) or negative. The tensors q, k, v, out, sink_logits, key_bias, alibi_slopes
+ * may be F32, F16, BF16 or F64, whatever the kernel's dtype is. Values are rounded to nearest even. */
 typedef struct twh_tensor {
   uint32_t struct_size;
   int32_t  dtype;
@@ -304,7 +304,6 @@ enum { TWH_CAUSAL = 1 << 0, TWH_LEFT = 1 << 1, TWH_RIGHT = 1 << 2 };
  *     (not CAUSAL or j <= p)  and  (j < sink_tokens  or  ((not LEFT or j >= p - left) and (not RIGHT or j <= p + right)))
  * All zero = every key. left and right are the numbers of keys before and after the query's own position, >= 0, and used
  * only with their flag. sink_tokens >= 0. The paper's window of size r is CAUSAL | LEFT with left = r - 1.
- * This version lowers full and causal attention; other patterns are answered with TWH_E_UNSUPPORTED.
  * Source: Definitions 2.4 and 2.5; ONNX Attention (opset 25) has the same semantics without sinks. */
 typedef struct twh_pattern {
   uint32_t struct_size;
@@ -319,10 +318,14 @@ typedef struct twh_sequence {
   int64_t q_begin, q_len, k_begin, k_len, q_offset, k_offset;
 } twh_sequence;
 
-enum { TWH_PROBLEM_SCALE = 1 << 0 }; /* `scale` is given; without it the scale is 1 / sqrt(qk_dim) */
+enum {
+  TWH_PROBLEM_SCALE    = 1 << 0, /* `scale` is given; without it the scale is 1 / sqrt(qk_dim) */
+  TWH_PROBLEM_KEY_BIAS = 1 << 1, /* tensors.key_bias is added to the scores of each key */
+  TWH_PROBLEM_ALIBI    = 1 << 2  /* tensors.alibi_slopes: head h adds slope_h (j - p) to the score of query p and key j */
+};
 
 /* Attention to be computed. Query head h reads key/value head h / (q_heads / kv_heads).
- *     logit = cap(scale <q, k>) + mask,  cap(x) = c tanh(x / c) with c = softcap, or x without
+ *     logit = cap(scale <q, k>) + mask + bias,  cap(x) = c tanh(x / c) with c = softcap, or x without
  *     L = ln( sum over visible keys of e^logit  [+ e^(sink logit of the head)] ),  out = sum of e^(logit - L) v,  lse = L
  * A query that sees no key and has no sink logit gets out = 0 and lse = -inf. */
 typedef struct twh_problem {
@@ -332,7 +335,7 @@ typedef struct twh_problem {
   int64_t  q_heads, kv_heads;      /* >= 1; q_heads a multiple of kv_heads */
   int64_t  q_len, k_len, q_offset; /* of equal sequences (sequences NULL): sequence b is batch entry b of the tensors */
   int64_t  qk_dim, v_dim;          /* >= 1 */
-  double   scale, softcap;         /* softcap >= 0; needs a kernel with the same one */
+  double   scale, softcap;         /* softcap >= 0; needs a kernel with the same one, and excludes biases */
   const twh_pattern  *pattern;     /* NULL = every key */
   const twh_sequence *sequences;   /* NULL, or `batch` of them, copied: then tensors have batch 1 and hold all rows */
   int32_t  mask_dtype;             /* 0: no mask tensor; TWH_BOOL or a float type: one is given at execute */
@@ -341,9 +344,13 @@ typedef struct twh_problem {
 
 /* ---- plan ---------------------------------------------------------------------------------------------------------- */
 
+/* TWH_PLAN_MEASURE: time a few calls of each kernel and use that as its cost, in seconds, in place of cost_per_call and
+ * cost_per_batch. The plan then depends on the machine and the moment. */
+enum { TWH_PLAN_MEASURE = 1 << 0 };
+
 typedef struct twh_plan_options {
   uint32_t struct_size;
-  uint32_t flags;                  /* 0 */
+  uint32_t flags;                  /* TWH_PLAN_* */
   int64_t  workspace_limit;        /* bytes that encoded key blocks may take; 0 = 64 MiB. More memory, less encoding. */
   int64_t  max_calls_per_batch;    /* lowers the kernel's own limit; 0 = the kernel's */
 } twh_plan_options;
@@ -351,13 +358,14 @@ typedef struct twh_plan_options {
 typedef struct twh_plan twh_plan;
 
 /* Plan a problem on a kernel: validates everything and chooses how to lower it; computes no attention.
- * oracles: n_oracles >= 1 kernels, the cheapest that can do the problem is used for all of it; they must outlive the plan.
+ * oracles: n_oracles >= 1 kernels, which must outlive the plan. For each sequence the cheapest that can do it makes the grid,
+ *   and others of the same dtype and scale may compute single tiles of it where that is cheaper.
  * options: NULL = defaults. out: receives the plan; the caller destroys it; NULL on failure. No tensor is needed: a plan is
  *   immutable, printable, and may be executed any number of times, by many threads at once.
- * Memory and time: O(batch), whatever the lengths (time O(batch + length / k_len)).
+ * Memory and time: O(batch), whatever the lengths (time O(batch + length / k_len), narrow windows O(batch + length / width)).
  * Returns: TWH_OK; TWH_E_ARGUMENT (names the field); TWH_E_OVERFLOW; TWH_E_VERSION; TWH_E_UNSUPPORTED (says what the kernel
  *   lacks); TWH_E_MEMORY.
- * Threads: any. Since 0.1. Source: Theorems 3.4, 3.5; docs/theory.md. */
+ * Threads: any. Since 0.1. Source: Theorems 3.4, 3.5, 4.2, 5.1; docs/theory.md. */
 TWH_API TWH_MUST_USE twh_status twh_plan_create(const twh_context *context, const twh_problem *problem,
                                                 twh_oracle *const *oracles, int64_t n_oracles,
                                                 const twh_plan_options *options, twh_plan **out, twh_error *error);
@@ -371,43 +379,54 @@ typedef struct twh_plan_info {
   int64_t  calls;                 /* planned calls of the kernel; repairs come on top */
   int64_t  repair_calls_max;      /* at most that many repair calls, data decide how many */
   int64_t  rounds, rounds_max;    /* levels of dependent calls: without and with repairs */
-  int64_t  tiles;                 /* attentions placed into slots */
-  int64_t  full_tiles, lower_tiles, upper_tiles; /* by the shape of what their rows see */
+  int64_t  tiles;                 /* attentions placed into slots or computed by the host */
+  int64_t  full_tiles, lower_tiles, upper_tiles, band_tiles; /* by the shape of what their rows see */
   int64_t  short_tiles;           /* tiles with fewer keys than the kernel's length */
-  int64_t  lower_bound_calls;     /* visible pairs / (slots x the pairs one slot can hold), rounded up */
-  int64_t  host_pairs;            /* query-key pairs that the host scores for reading the kernel's results */
-  int64_t  oracle;                /* index of the kernel that was chosen */
+  int64_t  lower_bound_calls;     /* visible pairs, host tiles' apart / (slots x the pairs one slot can hold), rounded up */
+  int64_t  host_pairs;            /* query-key pairs that the host scores, to read the kernel's results and in its own tiles */
+  int64_t  oracle;                /* index of the kernel that makes most of the calls */
   int64_t  workspace_bytes, workspace_alignment;
   double   visible_pairs;         /* over all heads */
   double   oracle_flops;          /* 2 q_len k_len (qk_dim + v_dim) for every slot of every planned call */
   double   host_flops;            /* reading and merging */
   double   utilisation;           /* visible pairs / pairs computed by the planned calls, 0 to 1 */
-  double   cost;                  /* calls x cost_per_call + batches x cost_per_batch of the kernel */
+  double   cost;                  /* calls x cost_per_call + batches x cost_per_batch, over all kernels */
+  int64_t  host_tiles;            /* tiles that the host computes itself: no call; their pairs are in host_pairs */
+  int64_t  slots_used;            /* of all planned calls; fewer than tiles where several share one */
 } twh_plan_info;
 
 /* The plan in figures. out->struct_size must be set. Returns: TWH_OK; TWH_E_ARGUMENT. Threads: any. Since 0.1. */
 TWH_API twh_status twh_plan_get_info(const twh_plan *plan, twh_plan_info *out, twh_error *error);
 
-/* The plan as text, some ten lines, ending in a newline.
+/* The plan as text, some twenty lines, ending in a newline. Its advice lines take a few more counts of the whole problem.
  * buffer: receives at most `bytes` - 1 characters and a zero; may be NULL with bytes 0. needed: receives the bytes that the
  * whole text takes with its zero; may be NULL. Returns: TWH_OK, also when the text was cut; TWH_E_ARGUMENT. Since 0.1. */
 TWH_API twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, size_t *needed, twh_error *error);
 
-enum { TWH_SHAPE_FULL = 0, TWH_SHAPE_LOWER = 1, TWH_SHAPE_UPPER = 2 };
+/* FULL: every row sees all keys of the tile. LOWER: from the first key up to an end that does not fall from row to row; UPPER:
+ * from a beginning that does not fall up to the last key; BAND: from such a beginning to such an end. */
+enum { TWH_SHAPE_FULL = 0, TWH_SHAPE_LOWER = 1, TWH_SHAPE_UPPER = 2, TWH_SHAPE_BAND = 3 };
 
 /* One tile of a plan: which rows meet which keys in which slot of which call. */
 typedef struct twh_tile_info {
   uint32_t struct_size;
-  uint32_t mask_mode;
+  uint32_t mask_mode;              /* TWH_MASK_* of the call; 0: the host computes the tile, call and slot are -1 */
   int64_t  call, slot;             /* index of its first call; `calls` consecutive calls carry its parts */
   int64_t  calls;                  /* value slices, and a bucket call where the kernel gives no other way to read a sum */
+  int64_t  oracle;                 /* index of the kernel */
   int64_t  sequence, q_head;       /* first query head of the tile */
   int64_t  q_begin, q_len;         /* rows within the sequence; rows past its q_len go on in the next head (stacked heads) */
   int64_t  k_begin, k_len;         /* keys within the sequence */
+  int64_t  sink_begin, sink_len;   /* keys within the sequence that every row of the tile sees besides */
+  int64_t  q_at, k_at;             /* slot positions of the row that is placed first and of the key that is placed first */
   int32_t  shape;                  /* TWH_SHAPE_* */
   int32_t  reversed;               /* 1: the keys stand in reverse order in the slot */
-  int64_t  diagonal;               /* LOWER: row q_begin + t sees keys k_begin .. k_begin + t + diagonal; UPPER: from there */
+  int64_t  visible[10];            /* which keys each row sees, for twh_tile_keys */
 } twh_tile_info;
+
+/* The keys of the tile that row q_begin + t sees, sinks apart: *k_begin .. *k_begin + *k_len - 1 within the sequence. t is in
+ * 0 .. tile->q_len - 1. Threads: any. Since 0.1. */
+TWH_API TWH_NONNULL(1, 3, 4) void twh_tile_keys(const twh_tile_info *tile, int64_t t, int64_t *k_begin, int64_t *k_len);
 
 /* Visit the tiles in the order in which they are placed, made one at a time: no memory grows with their number.
  * visit: returns 0 to go on; any other value stops the visit. Returns: TWH_OK, also when stopped; TWH_E_ARGUMENT. Since 0.1. */
@@ -421,11 +440,13 @@ TWH_API twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *u
  *   lse (B, q_heads, rows), F32 or F64; may be NULL
  *   mask (B, q_heads, rows, keys), with the problem's mask_dtype, broadcast by strides of 0; only if the problem declares one
  *   sink_logits (q_heads), at data[h * head_stride]; may be NULL; -inf = none for that head
+ *   key_bias (B, q_heads, keys, 1), finite, broadcast by strides of 0, and alibi_slopes (q_heads), finite, at data[h * head_stride]:
+ *     each only if the problem declares it
  * out and lse must not overlap any input. Rows and keys outside all sequences are neither read nor written. */
 typedef struct twh_tensors {
   uint32_t struct_size;
   uint32_t flags;                  /* 0 */
-  const twh_tensor *q, *k, *v, *out, *lse, *mask, *sink_logits;
+  const twh_tensor *q, *k, *v, *out, *lse, *mask, *sink_logits, *key_bias, *alibi_slopes;
 } twh_tensors;
 
 /* What an execute did. Filled also when it fails. */

@@ -121,7 +121,7 @@ int cmd_check(const options *given, complaint *error)
   oracle_spec     spec;
   setup_host      host;
   twh_oracle     *oracle = NULL;
-  int             failed = oracle_spec_parse(given->oracle, &spec, error);
+  int             failed = oracle_spec_parse(given->oracle[0], &spec, error);
 
   if (failed) return failed;
   memset(&from, 0, sizeof from);

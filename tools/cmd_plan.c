@@ -2,11 +2,12 @@
 #include <stdlib.h>
 
 #include "commands.h"
+#include "picture.h"
 #include "setup.h"
 #include "wording.h"
 
-/* The library's own text of the plan, and the estimate, which it does not know. */
-static int cmd_plan_text(const setup *all, complaint *error)
+/* The library's own text of the plan, and what it does not know: how the user called the kernels, and what time they take. */
+static int cmd_plan_text(const options *given, const setup *all, complaint *error)
 {
   twh_error failure;
   size_t    bytes = 0;
@@ -22,9 +23,11 @@ static int cmd_plan_text(const setup *all, complaint *error)
   }
   fputs(text, stdout);
   free(text);
-  if (all->spec.cost_us > 0) {
-    printf("time      %.6g s estimated: %lld calls of %g us\n", setup_estimate(all), (long long)all->info.calls,
-           all->spec.cost_us);
+  for (int i = 0; i < all->oracles && all->oracles > 1; ++i) {
+    printf("number %-2d %lld calls: %s\n", i, (long long)all->calls[i], given->oracle[i]);
+  }
+  if (setup_estimate(all) > 0) {
+    printf("time      %.6g s %s\n", setup_estimate(all), all->measured ? "by measured calls" : "estimated by cost_us");
   }
   return 0;
 }
@@ -34,6 +37,7 @@ int cmd_plan(const options *given, complaint *error)
   setup all;
   int   failed = setup_create(given, OPTIONS_PLAN, &all, error);
 
+  if (!failed && given->svg) failed = picture_write(given, &all, error);
   if (!failed && given->json) {
     json_object object;
     json_open(&object, stdout);
@@ -41,7 +45,7 @@ int cmd_plan(const options *given, complaint *error)
     json_close(&object);
     putchar('\n');
   } else if (!failed) {
-    failed = cmd_plan_text(&all, error);
+    failed = cmd_plan_text(given, &all, error);
   }
   setup_destroy(&all);
   return failed;

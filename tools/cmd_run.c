@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "outfile.h"
 #include "setup.h"
 #include "verify.h"
 #include "wording.h"
@@ -62,15 +63,14 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
   twh_tensors_init(&tensors);
   twh_run_options_init(&how);
   twh_run_stats_init(&result->stats);
-  twh_tensor_dense(&out, result->out.dtype, result->out.data, problem->q_heads, problem->q_len, problem->v_dim);
-  twh_tensor_dense(&lse, result->lse.dtype, result->lse.data, problem->q_heads, problem->q_len, 1);
+  twh_tensor_dense(&out, result->out.dtype, result->out.data, problem->q_heads, work->q_rows, problem->v_dim);
+  twh_tensor_dense(&lse, result->lse.dtype, result->lse.data, problem->q_heads, work->q_rows, 1);
   tensors.q = &work->q_tensor;
   tensors.k = &work->k_tensor;
   tensors.v = &work->v_tensor;
   tensors.out = &out;
   if (result->lse.data) tensors.lse = &lse;
-  if (work->mask.data) tensors.mask = &work->mask_tensor;
-  if (work->sink_logits.data) tensors.sink_logits = &work->sink_tensor;
+  workload_tensors(work, &tensors);
   how.stats = &result->stats;
   if (isatty(STDERR_FILENO)) {
     how.progress = cmd_run_progress;
@@ -110,6 +110,9 @@ static void cmd_run_text(const options *given, const setup *all, const cmd_run_r
 
   printf("calls              %10lld   at least %lld for any plan\n", (long long)all->info.calls,
          (long long)all->info.lower_bound_calls);
+  for (int i = 0; i < all->oracles && all->oracles > 1; ++i) {
+    printf("  on kernel %-2d     %10lld   %s\n", i, (long long)all->calls[i], given->oracle[i]);
+  }
   printf("repair calls       %10lld   replacing %lld rows\n", (long long)stats->repair_calls, (long long)stats->repaired_rows);
   printf("rows on the host   %10lld\n", (long long)stats->host_rows);
   printf("time             %10.4f s   %.4f s of it in the kernel\n", stats->wall_s, stats->oracle_s);
@@ -140,11 +143,11 @@ int cmd_run(const options *given, complaint *error)
 
   memset(&result, 0, sizeof result);
   failed = setup_create(given, OPTIONS_RUN, &all, error);
-  if (!failed) failed = npy_write_try(given->out, error);
-  if (!failed && given->lse) failed = npy_write_try(given->lse, error);
+  if (!failed && given->out) failed = outfile_try(given->out, error);
+  if (!failed && given->lse) failed = outfile_try(given->lse, error);
   if (!failed) failed = cmd_run_allocate(given, &all.work, &result, error);
   if (!failed) failed = cmd_run_execute(&all, &result, error);
-  if (!failed) failed = npy_write(given->out, &result.out, error);
+  if (!failed && given->out) failed = npy_write(given->out, &result.out, error);
   if (!failed && given->lse) failed = npy_write(given->lse, &result.lse, error);
   if (!failed && given->verify) failed = verify_run(&all, &result.out, &result.lse, given->verify_rows, &result.errors, error);
   if (!failed) {

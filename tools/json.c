@@ -57,6 +57,13 @@ void json_real(json_object *object, const char *key, double value)
   fputs(text, object->to);
 }
 
+void json_wholes(json_object *object, const char *key, const int64_t *values, int n)
+{
+  json_key(object, key);
+  for (int i = 0; i < n; ++i) fprintf(object->to, "%s%lld", i ? ", " : "[", (long long)values[i]);
+  fputs(n > 0 ? "]" : "[]", object->to);
+}
+
 void json_text(json_object *object, const char *key, const char *value)
 {
   json_key(object, key);

@@ -14,6 +14,8 @@ void json_open(json_object *object, FILE *to);
 void json_whole(json_object *object, const char *key, int64_t value);
 /* As few digits as give the same double back; null for what is no finite number. */
 void json_real(json_object *object, const char *key, double value);
+/* An array of n numbers. */
+void json_wholes(json_object *object, const char *key, const int64_t *values, int n);
 void json_text(json_object *object, const char *key, const char *value);
 /* Ends the object, not the line. */
 void json_close(json_object *object);

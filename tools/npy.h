@@ -30,12 +30,8 @@ int npy_read(const char *path, npy_array *out, complaint *error);
 /* Set up an array of this shape with zero-filled data. `name` is what it is called when there is no memory for it. */
 int npy_allocate(const char *name, int32_t dtype, int rank, const int64_t *shape, npy_array *out, complaint *error);
 
-/* Write a file: to a temporary name beside it first, then renamed, so that a failure leaves an existing file as it was.
- * What exists and is not a plain file (a device, a pipe, a link) is written to directly. */
+/* Write a file, whole or not at all (outfile.h). */
 int npy_write(const char *path, const npy_array *array, complaint *error);
-
-/* See whether a file could be written there, before hours of work are spent on what goes into it. */
-int npy_write_try(const char *path, complaint *error);
 
 /* Release the data; an empty struct (all zero) is fine. */
 void npy_free(npy_array *array);

@@ -5,12 +5,14 @@
 #include "number.h"
 #include "options.h"
 
-enum { OPTIONS_FLAG, OPTIONS_WHOLE, OPTIONS_REAL, OPTIONS_TEXT, OPTIONS_MAYBE };
+/* TEXTS: may be given several times. MAYBE: a flag that may have a whole number behind `=`; MAYBE_TEXT: a flag that may have a
+ * text behind `=` or as the next argument. */
+enum { OPTIONS_FLAG, OPTIONS_WHOLE, OPTIONS_REAL, OPTIONS_TEXT, OPTIONS_TEXTS, OPTIONS_MAYBE, OPTIONS_MAYBE_TEXT };
 
 typedef struct options_row {
   const char *name;
-  int         commands, kind; /* MAYBE: a flag that may have a whole number behind `=` */
-  size_t      offset, extra;  /* of the field; REAL with `extra`, MAYBE: of the field that says it is given */
+  int         commands, kind;
+  size_t      offset, extra; /* of the field; and of the one that says it is given (TEXTS: how often), 0: there is none */
   const char *value, *help;
 } options_row;
 
@@ -19,21 +21,28 @@ typedef struct options_row {
 #define OPTIONS_ALL          (OPTIONS_PLAN | OPTIONS_RUN | OPTIONS_CHECK)
 
 static const options_row options_rows[] = {
-  { "--q-len", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(q_len), 0, "N", "queries of a sequence (required)" },
-  { "--kv-len", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(kv_len), 0, "N", "keys of a sequence; default: --q-len" },
-  { "--batch", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(batch), 0, "B", "sequences; default: 1" },
-  { "--q-heads", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(q_heads), 0, "H", "query heads; default: 1" },
-  { "--kv-heads", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(kv_heads), 0, "H", "key/value heads; default: --q-heads" },
-  { "--dim", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(dim), 0, "D", "head dimension of queries and keys; default: 64" },
-  { "--v-dim", OPTIONS_PLAN, OPTIONS_WHOLE, OPTIONS_FIELD(v_dim), 0, "D", "head dimension of values; default: --dim" },
-  { "--q", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(q), 0, "FILE", "queries, .npy: [N,d], [H,N,d] or [B,H,N,d] (required)" },
-  { "--k", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(k), 0, "FILE", "keys (required)" },
-  { "--v", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(v), 0, "FILE", "values (required)" },
+  { "--q-len", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(q_len), 0, "N", "queries of a sequence (required without --lens)" },
+  { "--kv-len", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(kv_len), 0, "N", "keys of a sequence; default: --q-len" },
+  { "--batch", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(batch), 0, "B", "sequences; default: 1" },
+  { "--q-heads", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(q_heads), 0, "H", "query heads; default: 1" },
+  { "--kv-heads", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(kv_heads), 0, "H", "key/value heads; default: --q-heads" },
+  { "--dim", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(dim), 0, "D", "head dimension of queries and keys; default: 64" },
+  { "--v-dim", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(v_dim), 0, "D", "head dimension of values; default: --dim" },
+  { "--random", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(seed), OPTIONS_FIELD(random), "SEED",
+    "in place of files: f4 arrays of the sizes above, about normal, of mean 0 and deviation 1" },
+  { "--q", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(q), 0, "FILE",
+    "queries, .npy: [N,d], [H,N,d] or [B,H,N,d] (required without --random)" },
+  { "--k", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(k), 0, "FILE", "keys (required without --random)" },
+  { "--v", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(v), 0, "FILE", "values (required without --random)" },
   { "-o", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(out), 0, "FILE",
-    "where the result goes, in the type of the queries (required)" },
+    "where the result goes, in the type of the queries (required without --random)" },
   { "--lse", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(lse), 0, "FILE",
     "where the log-sum-exp goes: f4, or f8 where the queries are f8" },
   { "--bf16", OPTIONS_RUN, OPTIONS_FLAG, OPTIONS_FIELD(bf16), 0, NULL, "arrays of u2 hold bfloat16" },
+  { "--lens", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(lens), 0, "L1,L2,...",
+    "a ragged batch: self-attentions of these lengths, one behind the other in the arrays" },
+  { "--batch-lens", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(batch_lens), 0, "FILE",
+    "the same from a text file: whole numbers, apart by blanks, commas or new lines" },
   { "--causal", OPTIONS_BOTH, OPTIONS_FLAG, OPTIONS_FIELD(causal), 0, NULL, "a query sees the keys up to its own position" },
   { "--left", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(left), 0, "L",
     "keys it sees before its position; -1 = all (default)" },
@@ -46,14 +55,23 @@ static const options_row options_rows[] = {
     "default: 1 / sqrt(head dimension)" },
   { "--softcap", OPTIONS_BOTH, OPTIONS_REAL, OPTIONS_FIELD(softcap), 0, "C",
     "scores x are capped to C tanh(x / C); default: 0, not" },
+  { "--alibi", OPTIONS_BOTH, OPTIONS_MAYBE_TEXT, OPTIONS_FIELD(slopes), OPTIONS_FIELD(alibi), "[=FILE]",
+    "head h adds slope_h (j - p) to the score of query p and key j; FILE: .npy [Hq]; without: 2^(-8h/H), h from 1" },
+  { "--key-bias", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(key_bias), 0, "FILE",
+    ".npy, broadcast to [B,Hq,keys]: numbers added to the scores of each key" },
   { "--sink-logits", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(sink_logits), 0, "FILE",
     ".npy [Hq]: a logit of each head that has no value" },
   { "--mask", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(mask), 0, "FILE",
     ".npy, broadcast to [B,Hq,N,keys]: bool (true = seen), or numbers added to the scores" },
-  { "--oracle", OPTIONS_ALL, OPTIONS_TEXT, OPTIONS_FIELD(oracle), 0, "NAME[,...]", "the kernel, see below (required)" },
+  { "--oracle", OPTIONS_ALL, OPTIONS_TEXTS, OPTIONS_FIELD(oracle), OPTIONS_FIELD(oracles), "NAME[,...]",
+    "the kernel, see below (required); plan and run take several" },
+  { "--measure", OPTIONS_BOTH, OPTIONS_FLAG, OPTIONS_FIELD(measure), 0, NULL,
+    "time a few calls of each kernel and plan by that, not by cost_us" },
   { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
     "compare the result with float64, and with one call of full length; ROWS = that many rows of each head" },
   { "--threads", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(threads), 0, "T", "threads to work with; default: 1" },
+  { "--svg", OPTIONS_PLAN, OPTIONS_TEXT, OPTIONS_FIELD(svg), 0, "FILE",
+    "draw the pattern with its tiles, and how they fill slots" },
   { "--json", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(json), 0, NULL, "print JSON" },
   { "--help", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(help), 0, NULL, "print this" },
 };
@@ -66,9 +84,10 @@ typedef struct options_command_row {
 } options_command_row;
 
 static const options_command_row options_commands[] = {
-  { OPTIONS_PLAN, "plan", "PROBLEM ORACLE [--json]",
+  { OPTIONS_PLAN, "plan", "PROBLEM ORACLE [--json] [--svg PLAN.svg]",
     "say which calls of a kernel a problem takes, without computing anything" },
-  { OPTIONS_RUN, "run", "PROBLEM ORACLE --q Q.npy --k K.npy --v V.npy -o OUT.npy [...]", "compute the attention of arrays" },
+  { OPTIONS_RUN, "run", "PROBLEM ORACLE --q Q.npy --k K.npy --v V.npy -o OUT.npy [...], or --random SEED and sizes",
+    "compute the attention of arrays; sizes go with --random only" },
   { OPTIONS_CHECK, "check", "ORACLE [--json]", "run a kernel against its own description" },
 };
 
@@ -120,11 +139,15 @@ void options_help(FILE *to, int command)
     const options_row *row = &options_rows[i];
     char               left[40];
     if (!(row->commands & command)) continue;
-    snprintf(left, sizeof left, "%s%s%s", row->name, row->value && row->kind != OPTIONS_MAYBE ? " " : "",
+    snprintf(left, sizeof left, "%s%s%s", row->name, row->value && row->value[0] != '[' ? " " : "",
              row->value ? row->value : "");
     fprintf(to, "  %-22s %s\n", left, row->help);
   }
   fputs(options_oracle_help, to);
+  if (command == OPTIONS_PLAN) {
+    fputs("\nIn JSON calls_per_n_over_m is calls / (N / M): N query rows over all sequences and heads, M rows in a slot.\n",
+          to);
+  }
 }
 
 /* The row whose name is the first `length` characters of `text`. */
@@ -140,26 +163,62 @@ static const options_row *options_find(const char *text, size_t length)
 static int options_store(options *out, const options_row *row, const char *value, complaint *error)
 {
   char       *field = (char *)out + row->offset;
+  int        *extra = (int *)(void *)((char *)out + row->extra); /* used only where row->extra is not 0 */
   const char *wrong = NULL;
 
   if (row->kind == OPTIONS_FLAG) *(int *)(void *)field = 1;
-  if (row->kind == OPTIONS_TEXT) *(const char **)(void *)field = value;
+  if (row->kind == OPTIONS_TEXT || row->kind == OPTIONS_MAYBE_TEXT) *(const char **)(void *)field = value;
+  if (row->kind == OPTIONS_TEXTS) {
+    if (*extra == OPTIONS_ORACLES_MAX) {
+      return complaint_make(error, EXIT_USAGE, "%s is given more than %d times", row->name, (int)OPTIONS_ORACLES_MAX);
+    }
+    ((const char **)(void *)field)[*extra] = value;
+  }
   if (row->kind == OPTIONS_REAL) wrong = number_real(value, (double *)(void *)field);
   if (row->kind == OPTIONS_WHOLE || (row->kind == OPTIONS_MAYBE && value)) {
     wrong = number_whole(value, (int64_t *)(void *)field);
   }
-  if (row->extra) *(int *)(void *)((char *)out + row->extra) = 1;
+  if (row->extra) ++*extra;
   return wrong ? complaint_make(error, EXIT_USAGE, "%s: '%s' %s", row->name, value, wrong) : 0;
+}
+
+int options_by_sizes(const options *given, int command)
+{
+  return command == OPTIONS_PLAN || given->random;
+}
+
+/* What is missing of the problem and where its result goes. */
+static const char *options_missing(const options *out, int command)
+{
+  int ragged = out->lens || out->batch_lens;
+
+  if (command == OPTIONS_RUN && !out->random)
+    return !out->q ? "--q" : !out->k ? "--k" : !out->v ? "--v" : !out->out ? "-o" : NULL;
+  return command != OPTIONS_CHECK && !ragged && out->q_len == OPTIONS_ABSENT ? "--q-len" : NULL;
+}
+
+/* Options that say the same thing in two ways; NULL where there are none. */
+static const char *options_excluded(const options *out, int command)
+{
+  int sizes = out->q_len != OPTIONS_ABSENT || out->kv_len != OPTIONS_ABSENT || out->batch != OPTIONS_ABSENT;
+  int more = out->q_heads != OPTIONS_ABSENT || out->kv_heads != OPTIONS_ABSENT || out->dim != OPTIONS_ABSENT ||
+             out->v_dim != OPTIONS_ABSENT;
+
+  if (command == OPTIONS_RUN && !out->random && (sizes || more)) return "sizes go with --random; arrays have their own";
+  if (out->random && (out->q || out->k || out->v)) return "--random and --q, --k, --v exclude each other";
+  if (out->lens && out->batch_lens) return "--lens and --batch-lens exclude each other";
+  if ((out->lens || out->batch_lens) && sizes) return "--q-len, --kv-len and --batch follow from --lens";
+  if (out->lse && out->out && !strcmp(out->lse, out->out)) return "-o and --lse are the same file";
+  if (command == OPTIONS_CHECK && out->oracles > 1) return "--oracle is given twice; check takes one";
+  return NULL;
 }
 
 /* What is missing, or of no use. */
 static int options_complete(const options *out, int command, complaint *error)
 {
-  const char *missing = NULL;
+  const char *missing = out->oracles ? options_missing(out, command) : "--oracle", *excluded = options_excluded(out, command);
 
-  if (!out->oracle) missing = "--oracle";
-  if (command == OPTIONS_PLAN && out->q_len == OPTIONS_ABSENT) missing = "--q-len";
-  if (command == OPTIONS_RUN) missing = !out->q ? "--q" : !out->k ? "--k" : !out->v ? "--v" : !out->out ? "-o" : missing;
+  if (excluded) return complaint_make(error, EXIT_USAGE, "%s", excluded);
   if (missing) {
     const char *name = options_command_name(command);
     return complaint_make(error, EXIT_USAGE, "%s needs %s (twoheads %s --help)", name, missing, name);
@@ -171,7 +230,6 @@ static int options_complete(const options *out, int command, complaint *error)
   if (out->verify_rows != OPTIONS_ABSENT && out->verify_rows < 1) {
     return complaint_make(error, EXIT_USAGE, "--verify: %lld rows are none to compare", (long long)out->verify_rows);
   }
-  if (out->lse && !strcmp(out->lse, out->out)) return complaint_make(error, EXIT_USAGE, "-o and --lse are the same file");
   return 0;
 }
 
@@ -202,11 +260,13 @@ int options_parse(int argc, char **argv, int command, options *out, complaint *e
     if (!(row->commands & command)) {
       return complaint_make(error, EXIT_USAGE, "%s is no option of %s (twoheads %s --help)", row->name, name, name);
     }
-    if (given >> (row - options_rows) & 1) return complaint_make(error, EXIT_USAGE, "%s is given twice", row->name);
+    if (row->kind != OPTIONS_TEXTS && given >> (row - options_rows) & 1)
+      return complaint_make(error, EXIT_USAGE, "%s is given twice", row->name);
     given |= (uint64_t)1 << (row - options_rows);
     if (equals) value = equals + 1;
     if (row->kind == OPTIONS_FLAG && equals) return complaint_make(error, EXIT_USAGE, "%s takes no value", row->name);
-    if (row->kind != OPTIONS_FLAG && row->kind != OPTIONS_MAYBE && !equals) {
+    if (row->kind == OPTIONS_MAYBE_TEXT && !equals && i + 1 < argc && argv[i + 1][0] != '-') value = argv[++i];
+    if (row->kind != OPTIONS_FLAG && row->kind != OPTIONS_MAYBE && row->kind != OPTIONS_MAYBE_TEXT && !equals) {
       if (i + 1 == argc) return complaint_make(error, EXIT_USAGE, "%s needs a value: %s", row->name, row->value);
       value = argv[++i];
     }

@@ -13,13 +13,20 @@ enum { OPTIONS_PLAN = 1, OPTIONS_RUN = 2, OPTIONS_CHECK = 4 };
 /* A whole number that was not given. */
 #define OPTIONS_ABSENT INT64_MIN
 
+/* Kernels of one plan. */
+enum { OPTIONS_ORACLES_MAX = 16 };
+
 typedef struct options {
-  int         causal, bf16, json, help, verify, has_scale;
+  int         causal, bf16, json, help, verify, has_scale, measure, alibi, random;
   int64_t     left, right, sink_tokens, q_offset; /* left, right: -1 = open */
   int64_t     batch, q_heads, kv_heads, q_len, kv_len, dim, v_dim;
   double      scale, softcap;
-  const char *sink_logits, *mask, *q, *k, *v, *out, *lse, *oracle; /* as given; NULL = not given */
-  int64_t     verify_rows, threads;                                /* rows: OPTIONS_ABSENT = all */
+  const char *sink_logits, *mask, *key_bias, *slopes, *lens, *batch_lens; /* as given; NULL = not given */
+  const char *q, *k, *v, *out, *lse, *svg;
+  const char *oracle[OPTIONS_ORACLES_MAX];
+  int         oracles;              /* that were given */
+  int64_t     verify_rows, threads; /* rows: OPTIONS_ABSENT = all */
+  int64_t     seed;                 /* with random */
 } options;
 
 /* Parse what follows the subcommand's name. Everything that can be known to be wrong without the files is found here. */
@@ -28,6 +35,9 @@ int options_parse(int argc, char **argv, int command, options *out, complaint *e
 /* The subcommand of that name, or 0. And back. */
 int         options_command(const char *name);
 const char *options_command_name(int command);
+
+/* Is the problem given by sizes, not by arrays? */
+int options_by_sizes(const options *given, int command);
 
 /* The help of a subcommand. */
 void options_help(FILE *to, int command);

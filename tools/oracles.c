@@ -109,7 +109,7 @@ int oracles_create(const oracle_spec *spec, const oracles_default *from, const t
 }
 
 int oracles_create_long(const oracle_spec *spec, const twh_oracle *like, int64_t q_len, int64_t k_len, int64_t qk_dim,
-                        int64_t v_dim, const twh_context *context, twh_oracle **out, complaint *error)
+                        int64_t v_dim, int32_t mask_dtype, const twh_context *context, twh_oracle **out, complaint *error)
 {
   twh_oracle_desc desc, own;
   twh_error       failure;
@@ -127,6 +127,7 @@ int oracles_create_long(const oracle_spec *spec, const twh_oracle *like, int64_t
   desc.v_dim = v_dim;
   desc.dtype = own.dtype;
   desc.out_dtype = own.out_dtype;
+  desc.mask_dtype = mask_dtype;
   desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL | TWH_MASK_TENSOR;
   desc.scale = own.scale != 0.0 ? own.scale : 1.0;
   desc.softcap = own.softcap;

@@ -40,54 +40,109 @@ void setup_host_destroy(setup_host *host)
   pool_destroy(host->workers);
 }
 
-/* The kernel, with what --oracle leaves open taken from the problem. */
-static int setup_oracle(const options *given, setup *out, complaint *error)
+/* The kernels, with what --oracle leaves open taken from the problem. */
+static int setup_oracles(const options *given, setup *out, complaint *error)
 {
   oracles_default from;
+  int             failed = 0;
 
   memset(&from, 0, sizeof from);
   from.qk_dim = out->work.problem.qk_dim;
   from.v_dim = out->work.problem.v_dim;
   from.scale = workload_scale(&out->work);
   from.concurrent = given->threads;
-  return oracles_create(&out->spec, &from, out->host.context, &out->oracle, error);
+  for (int i = 0; i < out->oracles && !failed; ++i) {
+    failed = oracles_create(&out->spec[i], &from, out->host.context, &out->oracle[i], error);
+  }
+  return failed;
+}
+
+/* Counts the calls of each kernel. A call gets its number when its first tile is placed, so that one with a number above all
+ * before it is new. */
+typedef struct setup_counter {
+  setup  *all;
+  int64_t next;
+} setup_counter;
+
+static int32_t setup_count(void *user, const twh_tile_info *tile)
+{
+  setup_counter *counter = (setup_counter *)user;
+
+  if (tile->call < counter->next || tile->oracle < 0 || tile->oracle >= counter->all->oracles) return 0;
+  counter->all->calls[tile->oracle] += tile->calls;
+  counter->next = tile->call + tile->calls;
+  return 0;
+}
+
+static int setup_plan(const options *given, setup *out, complaint *error)
+{
+  twh_plan_options how;
+  twh_error        failure;
+  twh_status       status;
+  setup_counter    counter;
+
+  twh_error_init(&failure);
+  twh_plan_info_init(&out->info);
+  twh_plan_options_init(&how);
+  if (given->measure) how.flags |= TWH_PLAN_MEASURE;
+  out->measured = given->measure;
+  status = twh_plan_create(out->host.context, &out->work.problem, out->oracle, out->oracles, &how, &out->plan, &failure);
+  if (status >= 0) status = twh_plan_get_info(out->plan, &out->info, &failure);
+  if (status < 0) return wording_complain(error, &failure, NULL);
+  if (out->oracles == 1) {
+    out->calls[0] = out->info.calls;
+    return 0;
+  }
+  counter.all = out;
+  counter.next = 0;
+  status = twh_plan_visit(out->plan, setup_count, &counter, &failure);
+  return status < 0 ? wording_complain(error, &failure, NULL) : 0;
 }
 
 int setup_create(const options *given, int command, setup *out, complaint *error)
 {
-  twh_error failure;
-  int       failed;
+  int failed = 0;
 
   memset(out, 0, sizeof *out);
-  twh_error_init(&failure);
-  twh_plan_info_init(&out->info);
-  failed = oracle_spec_parse(given->oracle, &out->spec, error);
-  if (!failed) {
-    failed =
-      command == OPTIONS_PLAN ? workload_of_sizes(given, &out->work, error) : workload_of_arrays(given, &out->work, error);
+  for (; out->oracles < given->oracles && !failed; ++out->oracles) {
+    failed = oracle_spec_parse(given->oracle[out->oracles], &out->spec[out->oracles], error);
   }
+  if (!failed) failed = workload_create(given, command, &out->work, error);
   if (!failed) failed = setup_host_create(given->threads, &out->host, error);
-  if (!failed) failed = setup_oracle(given, out, error);
-  if (failed) return failed;
-  if (twh_plan_create(out->host.context, &out->work.problem, &out->oracle, 1, NULL, &out->plan, &failure) < 0 ||
-      twh_plan_get_info(out->plan, &out->info, &failure) < 0) {
-    return wording_complain(error, &failure, NULL);
-  }
-  return 0;
+  if (!failed) failed = setup_oracles(given, out, error);
+  return failed ? failed : setup_plan(given, out, error);
 }
 
 void setup_destroy(setup *all)
 {
   twh_plan_destroy(all->plan);
-  twh_oracle_destroy(all->oracle);
+  for (int i = 0; i < all->oracles; ++i) twh_oracle_destroy(all->oracle[i]);
   setup_host_destroy(&all->host);
   workload_finish(&all->work);
-  oracle_spec_finish(&all->spec);
+  for (int i = 0; i < all->oracles; ++i) oracle_spec_finish(&all->spec[i]);
 }
 
 double setup_estimate(const setup *all)
 {
-  return (double)all->info.calls * all->spec.cost_us * 1e-6;
+  double microseconds = 0.0;
+
+  if (all->measured) return all->info.cost;
+  for (int i = 0; i < all->oracles; ++i) {
+    if (all->calls[i] > 0 && !(all->spec[i].cost_us > 0)) return 0.0;
+    microseconds += (double)all->calls[i] * all->spec[i].cost_us;
+  }
+  return microseconds / 1e6;
+}
+
+double setup_calls_per_block(const setup *all)
+{
+  const workload *work = &all->work;
+  twh_oracle_desc desc;
+  double          rows = (double)work->batch * (double)work->q_rows * (double)work->problem.q_heads;
+
+  twh_oracle_desc_init(&desc);
+  if (!(rows > 0) || twh_oracle_get_desc(all->oracle[all->info.oracle], &desc, NULL) < 0) return 0.0;
+  return (double)all->info.calls / (rows / (double)desc.q_len);
 }
 
 void setup_json(json_object *object, const setup *all)
@@ -102,9 +157,15 @@ void setup_json(json_object *object, const setup *all)
   json_whole(object, "full_tiles", info->full_tiles);
   json_whole(object, "lower_tiles", info->lower_tiles);
   json_whole(object, "upper_tiles", info->upper_tiles);
+  json_whole(object, "band_tiles", info->band_tiles);
   json_whole(object, "short_tiles", info->short_tiles);
+  json_whole(object, "host_tiles", info->host_tiles);
+  json_whole(object, "slots_used", info->slots_used);
   json_whole(object, "lower_bound_calls", info->lower_bound_calls);
-  if (all->spec.cost_us > 0) json_real(object, "estimated_s", setup_estimate(all));
+  json_real(object, "calls_per_n_over_m", setup_calls_per_block(all));
+  json_whole(object, "oracle", info->oracle);
+  json_wholes(object, "calls_by_oracle", all->calls, all->oracles);
+  if (setup_estimate(all) > 0) json_real(object, "estimated_s", setup_estimate(all));
   json_real(object, "utilisation", info->utilisation);
   json_whole(object, "workspace_bytes", info->workspace_bytes);
   json_real(object, "oracle_flops", info->oracle_flops);

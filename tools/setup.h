@@ -21,18 +21,25 @@ void setup_host_destroy(setup_host *host);
 typedef struct setup {
   setup_host    host;
   workload      work;
-  oracle_spec   spec;
-  twh_oracle   *oracle;
+  int           oracles; /* how many were asked for */
+  oracle_spec   spec[OPTIONS_ORACLES_MAX];
+  twh_oracle   *oracle[OPTIONS_ORACLES_MAX];
+  int64_t       calls[OPTIONS_ORACLES_MAX]; /* planned ones of each */
   twh_plan     *plan;
   twh_plan_info info;
+  int           measured; /* info.cost is in seconds */
 } setup;
 
 /* Everything that `given` asks for; `command` says whether sizes or arrays. Destroy it also after a failure. */
 int  setup_create(const options *given, int command, setup *out, complaint *error);
 void setup_destroy(setup *all);
 
-/* The time that the planned calls take by cost_us, in seconds; 0 where it was not given. */
+/* The time that the planned calls take, in seconds: measured, or by cost_us; 0 where it was not given for each kernel used. */
 double setup_estimate(const setup *all);
+
+/* calls / (N / M): N query rows over all sequences and heads, M rows in a slot of the kernel that makes most of the calls. 0
+ * where there are no rows. */
+double setup_calls_per_block(const setup *all);
 
 /* The members that plan and run have in common. */
 void setup_json(json_object *object, const setup *all);

@@ -12,37 +12,44 @@
 
 enum { TRUTH_ROWS_PER_TASK = 16 };
 
-/* An array of doubles, (a, b, c, d); NULL when memory cannot be had. */
-static double *truth_doubles(int64_t a, int64_t b, int64_t c, int64_t d)
+/* An array (a, b, c, d) of elements of `bytes`; NULL when memory cannot be had. */
+static void *truth_array(int64_t bytes, int64_t a, int64_t b, int64_t c, int64_t d)
 {
   int64_t factors[5];
-  size_t  bytes;
+  size_t  all;
 
   factors[0] = a;
   factors[1] = b;
   factors[2] = c;
   factors[3] = d;
-  factors[4] = (int64_t)sizeof(double);
-  return number_product(factors, 5, &bytes) ? (double *)malloc(bytes + 1) : NULL;
+  factors[4] = bytes;
+  return number_product(factors, 5, &all) ? malloc(all + 1) : NULL;
 }
 
-/* Rounded copies of whole arrays. */
-static void truth_round(double *to, const npy_array *from, int32_t dtype)
+/* What a kernel of this dtype sees of an array: f32 holds every value of any kernel's dtype. *own: a rounded copy, or NULL
+ * where the array itself will do. */
+static const float *truth_rounded(const npy_array *from, int32_t dtype, float **own)
 {
-  for (size_t i = 0; i < from->count; ++i) to[i] = rounding_round(rounding_load(from->data, from->dtype, (int64_t)i), dtype);
+  *own = NULL;
+  if (from->dtype == TWH_F32 && dtype == TWH_F32) return (const float *)from->data;
+  *own = (float *)truth_array((int64_t)sizeof **own, (int64_t)from->count, 1, 1, 1);
+  for (size_t i = 0; *own && i < from->count; ++i) {
+    (*own)[i] = (float)rounding_round(rounding_load(from->data, from->dtype, (int64_t)i), dtype);
+  }
+  return *own;
 }
 
 static void truth_gather_queries(truth_sample *sample, int32_t dtype)
 {
-  const twh_problem *problem = &sample->work->problem;
-  const npy_array   *q = &sample->work->q;
-  int64_t            dim = problem->qk_dim;
-  double            *to = sample->q;
+  const workload  *work = sample->work;
+  const npy_array *q = &work->q;
+  int64_t          dim = work->problem.qk_dim;
+  float           *to = sample->q;
 
-  for (int64_t head = 0; head < problem->batch * problem->q_heads; ++head) {
+  for (int64_t head = 0; head < work->batch * work->problem.q_heads; ++head) {
     for (int64_t r = 0; r < sample->rows; ++r) {
-      int64_t from = (head * problem->q_len + sample->row[r]) * dim;
-      for (int64_t c = 0; c < dim; ++c) *to++ = rounding_round(rounding_load(q->data, q->dtype, from + c), dtype);
+      int64_t from = (head * work->q_rows + sample->row[r]) * dim;
+      for (int64_t c = 0; c < dim; ++c) *to++ = (float)rounding_round(rounding_load(q->data, q->dtype, from + c), dtype);
     }
   }
 }
@@ -50,29 +57,27 @@ static void truth_gather_queries(truth_sample *sample, int32_t dtype)
 int truth_create(const workload *work, int32_t dtype, int32_t mask_dtype, int64_t rows, truth_sample *out, complaint *error)
 {
   const twh_problem *problem = &work->problem;
-  int64_t            batch = problem->batch, heads = problem->q_heads, kv_heads = problem->kv_heads;
+  int64_t            batch = work->batch, heads = problem->q_heads;
 
   memset(out, 0, sizeof *out);
-  if (rows > problem->q_len) rows = problem->q_len;
+  if (rows > work->q_rows) rows = work->q_rows;
   out->work = work;
   out->mask_dtype = mask_dtype;
   out->rows = rows;
-  out->row = (int64_t *)(void *)truth_doubles(rows, 1, 1, 1);
-  out->q = truth_doubles(batch, heads, rows, problem->qk_dim);
-  out->k = truth_doubles(batch, kv_heads, problem->k_len, problem->qk_dim);
-  out->v = truth_doubles(batch, kv_heads, problem->k_len, problem->v_dim);
-  out->out = truth_doubles(batch, heads, rows, problem->v_dim);
-  out->lse = truth_doubles(batch, heads, rows, 1);
+  out->row = (int64_t *)truth_array((int64_t)sizeof *out->row, rows, 1, 1, 1);
+  out->q = (float *)truth_array((int64_t)sizeof *out->q, batch, heads, rows, problem->qk_dim);
+  out->k = truth_rounded(&work->k, dtype, &out->own_k);
+  out->v = truth_rounded(&work->v, dtype, &out->own_v);
+  out->out = (double *)truth_array((int64_t)sizeof *out->out, batch, heads, rows, problem->v_dim);
+  out->lse = (double *)truth_array((int64_t)sizeof *out->lse, batch, heads, rows, 1);
   if (!out->row || !out->q || !out->k || !out->v || !out->out || !out->lse) {
     return complaint_make(error, EXIT_FAILED, "not enough memory for --verify; give fewer rows (--verify=ROWS)");
   }
   for (int64_t r = 0; r < rows; ++r) {
-    double last = (double)(problem->q_len - 1);
-    out->row[r] = rows == 1 ? problem->q_len - 1 : (int64_t)floor((double)r * last / (double)(rows - 1));
+    double last = (double)(work->q_rows - 1);
+    out->row[r] = rows == 1 ? work->q_rows - 1 : (int64_t)floor((double)r * last / (double)(rows - 1));
   }
   truth_gather_queries(out, dtype);
-  truth_round(out->k, &work->k, dtype);
-  truth_round(out->v, &work->v, dtype);
   return 0;
 }
 
@@ -80,14 +85,14 @@ void truth_finish(truth_sample *sample)
 {
   free(sample->row);
   free(sample->q);
-  free(sample->k);
-  free(sample->v);
+  free(sample->own_k);
+  free(sample->own_v);
   free(sample->out);
   free(sample->lse);
   memset(sample, 0, sizeof *sample);
 }
 
-/* Does the query at absolute position p see key j? */
+/* Does the query at absolute position p see the key at j? */
 static int truth_sees(const twh_pattern *pattern, int64_t p, int64_t j)
 {
   if ((pattern->flags & TWH_CAUSAL) && j > p) return 0;
@@ -96,39 +101,67 @@ static int truth_sees(const twh_pattern *pattern, int64_t p, int64_t j)
   return !(pattern->flags & TWH_RIGHT) || j <= p + pattern->right;
 }
 
-double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, int64_t key)
+/* What a mask tensor adds. */
+static double truth_mask(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, int64_t key)
 {
-  const workload   *work = sample->work;
-  const twh_tensor *mask = &work->mask_tensor;
-  int64_t           at;
-  double            value;
+  const twh_tensor *mask = &sample->work->mask_tensor;
+  int64_t           at = batch * mask->batch_stride + head * mask->head_stride + row * mask->row_stride + key;
+  double            value = rounding_load(mask->data, mask->dtype, at);
 
-  if (!truth_sees(&work->pattern, row + work->problem.q_offset, key)) return -(double)INFINITY;
-  if (!mask->data) return 0.0;
-  at = batch * mask->batch_stride + head * mask->head_stride + row * mask->row_stride + key;
-  value = rounding_load(mask->data, mask->dtype, at);
   if (mask->dtype == TWH_BOOL) return value != 0.0 ? 0.0 : -(double)INFINITY;
   return rounding_round(value, sample->mask_dtype);
 }
 
-/* One row: logits of all keys into `logits`, then the sums. `row` counts in the sample. */
+/* As truth_bias, for row `row` of the arrays and its sequence. */
+static double truth_added(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, int64_t key,
+                          const twh_sequence *sequence)
+{
+  const workload   *work = sample->work;
+  const twh_tensor *bias = &work->bias_tensor, *slopes = &work->slopes_tensor;
+  int64_t           p = row - sequence->q_begin + sequence->q_offset, j = key - sequence->k_begin + sequence->k_offset;
+  double            sum = 0.0;
+
+  if (key < sequence->k_begin || key >= sequence->k_begin + sequence->k_len) return -(double)INFINITY;
+  if (!truth_sees(&work->pattern, p, j)) return -(double)INFINITY;
+  if (work->mask.data) sum += truth_mask(sample, batch, head, row, key);
+  if (work->key_bias.data) {
+    int64_t at = batch * bias->batch_stride + head * bias->head_stride + key * bias->row_stride;
+    sum += rounding_load(bias->data, bias->dtype, at);
+  }
+  if (work->slopes.data) sum += rounding_load(slopes->data, slopes->dtype, head) * (double)(j - p);
+  return sum;
+}
+
+double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64_t r, int64_t key)
+{
+  twh_sequence sequence;
+
+  workload_sequence(sample->work, workload_sequence_of(sample->work, batch, sample->row[r]), &sequence);
+  return truth_added(sample, batch, head, sample->row[r], key, &sequence);
+}
+
+/* One row: logits of its sequence's keys into `logits`, then the sums. `row` counts in the sample. */
 static void truth_row(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, double *logits)
 {
-  const twh_problem *problem = &sample->work->problem;
-  const npy_array   *sinks = &sample->work->sink_logits;
-  int64_t            dk = problem->qk_dim, dv = problem->v_dim, keys = problem->k_len;
+  const workload    *work = sample->work;
+  const twh_problem *problem = &work->problem;
+  const npy_array   *sinks = &work->sink_logits;
+  int64_t            dk = problem->qk_dim, dv = problem->v_dim, at = (batch * problem->q_heads + head) * sample->rows + row;
   int64_t            kv_head = batch * problem->kv_heads + head / (problem->q_heads / problem->kv_heads);
-  int64_t            at = (batch * problem->q_heads + head) * sample->rows + row;
-  const double      *q = sample->q + at * dk, *k = sample->k + kv_head * keys * dk, *v = sample->v + kv_head * keys * dv;
   double            *out = sample->out + at * dv;
-  double             scale = workload_scale(sample->work), cap = problem->softcap, most = -(double)INFINITY, sum = 0.0;
+  double             scale = workload_scale(work), cap = problem->softcap, most = -(double)INFINITY, sum = 0.0;
+  const float       *q = sample->q + at * dk, *k, *v;
+  twh_sequence       sequence;
 
+  workload_sequence(work, workload_sequence_of(work, batch, sample->row[row]), &sequence);
+  k = sample->k + (kv_head * work->k_rows + sequence.k_begin) * dk;
+  v = sample->v + (kv_head * work->k_rows + sequence.k_begin) * dv;
   if (sinks->data) most = rounding_load(sinks->data, sinks->dtype, head);
-  for (int64_t j = 0; j < keys; ++j) {
-    double bias = truth_bias(sample, batch, head, sample->row[row], j), dot = 0.0;
+  for (int64_t j = 0; j < sequence.k_len; ++j) {
+    double bias = truth_added(sample, batch, head, sample->row[row], sequence.k_begin + j, &sequence), dot = 0.0;
     logits[j] = bias;
     if (bias == -(double)INFINITY) continue;
-    for (int64_t c = 0; c < dk; ++c) dot += q[c] * k[j * dk + c];
+    for (int64_t c = 0; c < dk; ++c) dot += (double)q[c] * (double)k[j * dk + c];
     dot *= scale;
     if (cap > 0.0) dot = cap * tanh(dot / cap);
     logits[j] = dot + bias;
@@ -138,12 +171,12 @@ static void truth_row(const truth_sample *sample, int64_t batch, int64_t head, i
   sample->lse[at] = -(double)INFINITY;
   if (most == -(double)INFINITY) return;
   if (sinks->data) sum = exp(rounding_load(sinks->data, sinks->dtype, head) - most);
-  for (int64_t j = 0; j < keys; ++j) {
+  for (int64_t j = 0; j < sequence.k_len; ++j) {
     double weight;
     if (logits[j] == -(double)INFINITY) continue; /* also keeps 0 * NaN of a hidden value out */
     weight = exp(logits[j] - most);
     sum += weight;
-    for (int64_t c = 0; c < dv; ++c) out[c] += weight * v[j * dv + c];
+    for (int64_t c = 0; c < dv; ++c) out[c] += weight * (double)v[j * dv + c];
   }
   for (int64_t c = 0; c < dv; ++c) out[c] /= sum;
   sample->lse[at] = most + log(sum);
@@ -162,7 +195,7 @@ static void truth_task(void *arg, int64_t i)
   const truth_sample *sample = work->sample;
   const twh_problem  *problem = &sample->work->problem;
   int64_t             head = i / work->blocks, first = i % work->blocks * TRUTH_ROWS_PER_TASK;
-  double             *logits = truth_doubles(problem->k_len, 1, 1, 1);
+  double             *logits = (double *)truth_array((int64_t)sizeof *logits, sample->work->k_rows, 1, 1, 1);
 
   if (!logits) {
     __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
@@ -181,7 +214,7 @@ int truth_compute(truth_sample *sample, pool *workers, complaint *error)
   work.sample = sample;
   work.blocks = (sample->rows + TRUTH_ROWS_PER_TASK - 1) / TRUTH_ROWS_PER_TASK;
   work.failed = 0;
-  pool_parallel_for(workers, sample->work->problem.batch * sample->work->problem.q_heads * work.blocks, truth_task, &work);
+  pool_parallel_for(workers, sample->work->batch * sample->work->problem.q_heads * work.blocks, truth_task, &work);
   return work.failed ? complaint_make(error, EXIT_FAILED, "not enough memory for --verify") : 0;
 }
 
@@ -198,9 +231,9 @@ static double truth_error(const truth_sample *sample, const double *right, const
   const twh_problem *problem = &sample->work->problem;
   double             error = 0.0;
 
-  for (int64_t head = 0; head < problem->batch * problem->q_heads; ++head) {
+  for (int64_t head = 0; head < sample->work->batch * problem->q_heads; ++head) {
     for (int64_t r = 0; r < sample->rows; ++r) {
-      int64_t from = (all ? head * problem->q_len + sample->row[r] : head * sample->rows + r) * dim;
+      int64_t from = (all ? head * sample->work->q_rows + sample->row[r] : head * sample->rows + r) * dim;
       for (int64_t c = 0; c < dim; ++c) {
         error = truth_worse(error, rounding_load(array->data, array->dtype, from + c), *right++);
       }

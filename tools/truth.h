@@ -10,10 +10,12 @@
 typedef struct truth_sample {
   const workload *work;
   int32_t         mask_dtype; /* what a float mask is rounded to */
-  int64_t         rows;       /* of each head; row r of the sample is row[r] of the problem */
+  int64_t         rows;       /* of each head; row r of the sample is row[r] of the arrays */
   int64_t        *row;
-  double         *q, *k, *v; /* (B, Hq, rows, qk_dim), (B, Hkv, keys, qk_dim), (B, Hkv, keys, v_dim) */
-  double         *out, *lse; /* (B, Hq, rows, v_dim), (B, Hq, rows): by truth_compute */
+  float          *q;     /* (B, Hq, rows, qk_dim) */
+  const float    *k, *v; /* (B, Hkv, keys, qk_dim), (B, Hkv, keys, v_dim): the user's arrays where nothing was rounded */
+  float          *own_k, *own_v; /* rounded copies, or NULL */
+  double         *out, *lse;     /* (B, Hq, rows, v_dim), (B, Hq, rows): by truth_compute */
 } truth_sample;
 
 /* Take `rows` evenly spaced rows of each head, the first and the last among them; all of them where `rows` is more. The caller
@@ -24,8 +26,8 @@ void truth_finish(truth_sample *sample);
 /* Fill out and lse by the equation in twoheads.h. */
 int truth_compute(truth_sample *sample, pool *workers, complaint *error);
 
-/* What is added to the score of row `row` of the problem and key `key`: -inf where the pair does not count. */
-double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64_t row, int64_t key);
+/* What is added to the score of row `r` of the sample and key `key` of the arrays: -inf where the pair does not count. */
+double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64_t r, int64_t key);
 
 /* The largest absolute difference from out and lse, NaN where anything compared is; `all`: the array has all rows of the
  * problem, not those of the sample only. */

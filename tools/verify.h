@@ -11,7 +11,8 @@ typedef struct verify_errors {
   double max_lse_error;                 /* only where the lse was computed */
 } verify_errors;
 
-/* Compare `rows` rows of each head (OPTIONS_ABSENT: all). lse may be without data. */
+/* Compare `rows` rows of each head (OPTIONS_ABSENT: all). lse may be without data. Where a plan has several kernels, inputs are
+ * rounded to the dtype of the one that makes most of the calls. */
 int verify_run(const setup *all, const npy_array *out, const npy_array *lse, int64_t rows, verify_errors *errors,
                complaint *error);
 

@@ -12,10 +12,15 @@ typedef struct wording_row {
 } wording_row;
 
 static const wording_row wording_rows[] = {
-  { "problem.pattern is causal; oracle.mask_modes needs", "--causal: --oracle needs" },
+  { "problem.flags: TWH_PROBLEM_KEY_BIAS", "--key-bias" },
+  { "problem.flags: TWH_PROBLEM_ALIBI", "--alibi" },
+  { "TWH_PROBLEM_KEY_BIAS", "--key-bias" },
+  { "TWH_PROBLEM_ALIBI", "--alibi" },
+  { "tensors.key_bias", "--key-bias" },
+  { "tensors.alibi_slopes", "--alibi" },
+  { "tensors.sink_logits", "--sink-logits" },
+  { "tensors.mask", "--mask" },
   { "problem.mask_dtype: a mask tensor needs a kernel with TWH_MASK_TENSOR in mask_modes", "--mask: --oracle needs mask" },
-  { "problem.pattern: TWH_LEFT", "--left" },
-  { "problem.pattern: TWH_RIGHT without TWH_CAUSAL", "--right without --causal" },
   { "problem.pattern.left", "--left" },
   { "problem.pattern.right", "--right" },
   { "problem.pattern.sink_tokens", "--sink-tokens" },
@@ -34,6 +39,7 @@ static const wording_row wording_rows[] = {
   { "problem.mask_dtype", "--mask" },
   { "oracle.scale is 0; only TWH_ORACLE_SCALE_PER_CALL goes without one",
     "--oracle scale is 0; a kernel that ignores its scores is of no use" },
+  { "oracle.mask_modes: no way", "--oracle: no way" },
   { "oracle.qk_dim", "--oracle qk" },
   { "oracle.v_dim", "--oracle v" },
   { "oracle.", "--oracle " },

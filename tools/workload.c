@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "extras.h"
+#include "lens.h"
+#include "noise.h"
 #include "workload.h"
 
 static int64_t workload_or(int64_t given, int64_t otherwise)
@@ -27,14 +30,13 @@ static void workload_pattern(const options *given, workload *out)
   }
   pattern->sink_tokens = given->sink_tokens;
   out->problem.pattern = pattern;
-  out->problem.q_offset = given->q_offset;
+  if (!out->sequences) out->problem.q_offset = given->q_offset; /* sequences have their own */
   out->problem.softcap = given->softcap;
   out->problem.scale = given->scale;
   if (given->has_scale) out->problem.flags |= TWH_PROBLEM_SCALE;
 }
 
-/* Read an array of numbers, and of booleans where they make sense. */
-static int workload_read(const options *given, const char *path, int booleans, npy_array *out, complaint *error)
+int workload_read(const options *given, const char *path, int booleans, npy_array *out, complaint *error)
 {
   int failed = npy_read(path, out, error);
 
@@ -46,115 +48,34 @@ static int workload_read(const options *given, const char *path, int booleans, n
   return 0;
 }
 
-/* A mask whose last dimension is broadcast, written out: tensors have consecutive elements there. */
-static int workload_widen(npy_array *mask, int64_t keys, complaint *error)
+/* The lengths of the sequences, for tensors of these rows. */
+static void workload_lengths(workload *out, int64_t batch, int64_t q_rows, int64_t k_rows)
 {
-  npy_array wide;
-  int64_t   shape[NPY_RANK_MAX];
-  size_t    bytes = npy_element_bytes(mask->dtype);
-  int       failed;
-
-  memcpy(shape, mask->shape, sizeof shape);
-  shape[mask->rank - 1] = keys;
-  failed = npy_allocate("--mask", mask->dtype, mask->rank, shape, &wide, error);
-  if (failed) return failed;
-  for (size_t i = 0; i < wide.count; ++i) {
-    memcpy((char *)wide.data + i * bytes, (const char *)mask->data + i / (size_t)keys * bytes, bytes);
-  }
-  npy_free(mask);
-  *mask = wide;
-  return 0;
+  out->batch = batch;
+  out->q_rows = q_rows;
+  out->k_rows = k_rows;
+  if (out->sequences) return;
+  out->problem.batch = batch;
+  out->problem.q_len = q_rows;
+  out->problem.k_len = k_rows;
 }
 
-static int workload_mask(const options *given, int widen, workload *out, complaint *error)
-{
-  const twh_problem *problem = &out->problem;
-  npy_array         *mask = &out->mask;
-  int64_t            full[4], shape[4] = { 1, 1, 1, 1 }, stride = 1;
-  int64_t           *strides[3];
-  int                failed = workload_read(given, given->mask, 1, mask, error);
-
-  if (failed) return failed;
-  full[0] = problem->batch;
-  full[1] = problem->q_heads;
-  full[2] = problem->q_len;
-  full[3] = problem->k_len;
-  if (mask->rank < 2) {
-    return complaint_make(error, EXIT_FAILED, "--mask: %s has %d dimensions; 2 to 4 are needed", given->mask, mask->rank);
-  }
-  for (int i = 0; i < mask->rank; ++i) shape[4 - mask->rank + i] = mask->shape[i];
-  for (int i = 0; i < 4; ++i) {
-    static const char *const names[] = { "sequences", "query heads", "queries", "keys" };
-    if (shape[i] == full[i] || shape[i] == 1) continue;
-    return complaint_make(error, EXIT_FAILED, "--mask: %s has %lld %s, the problem has %lld", given->mask, (long long)shape[i],
-                          names[i], (long long)full[i]);
-  }
-  if (widen && shape[3] != full[3]) {
-    failed = workload_widen(mask, full[3], error);
-    if (failed) return failed;
-    shape[3] = full[3];
-  }
-  twh_tensor_init(&out->mask_tensor);
-  strides[0] = &out->mask_tensor.batch_stride;
-  strides[1] = &out->mask_tensor.head_stride;
-  strides[2] = &out->mask_tensor.row_stride;
-  for (int i = 2; i >= 0; --i) {
-    stride *= shape[i + 1];
-    *strides[i] = shape[i] == 1 ? 0 : stride;
-  }
-  out->mask_tensor.dtype = out->problem.mask_dtype = mask->dtype;
-  out->mask_tensor.data = mask->data;
-  return 0;
-}
-
-static int workload_sinks(const options *given, workload *out, complaint *error)
-{
-  npy_array *sinks = &out->sink_logits;
-  int        failed = workload_read(given, given->sink_logits, 0, sinks, error);
-
-  if (failed) return failed;
-  if (sinks->rank != 1 || sinks->shape[0] != out->problem.q_heads) {
-    return complaint_make(error, EXIT_FAILED, "--sink-logits: %s is not of shape [%lld], one number for each query head",
-                          given->sink_logits, (long long)out->problem.q_heads);
-  }
-  twh_tensor_init(&out->sink_tensor);
-  out->sink_tensor.dtype = sinks->dtype;
-  out->sink_tensor.data = sinks->data;
-  out->sink_tensor.head_stride = 1;
-  return 0;
-}
-
-/* The files that belong to a problem whose sizes are known. */
-static int workload_extras(const options *given, int widen, workload *out, complaint *error)
-{
-  int failed = 0;
-
-  if (given->mask) failed = workload_mask(given, widen, out, error);
-  if (!failed && given->sink_logits) failed = workload_sinks(given, out, error);
-  return failed;
-}
-
-int workload_of_sizes(const options *given, workload *out, complaint *error)
+static int workload_of_sizes(const options *given, int64_t tokens, workload *out, complaint *error)
 {
   twh_problem *problem = &out->problem;
-  int          failed;
 
-  memset(out, 0, sizeof *out);
-  twh_problem_init(problem);
-  workload_pattern(given, out);
-  problem->batch = workload_or(given->batch, 1);
   problem->q_heads = workload_or(given->q_heads, 1);
   problem->kv_heads = workload_or(given->kv_heads, problem->q_heads);
-  problem->q_len = given->q_len;
-  problem->k_len = workload_or(given->kv_len, given->q_len);
   problem->qk_dim = workload_or(given->dim, 64);
   problem->v_dim = workload_or(given->v_dim, problem->qk_dim);
+  if (out->sequences)
+    workload_lengths(out, 1, tokens, tokens);
+  else
+    workload_lengths(out, workload_or(given->batch, 1), given->q_len, workload_or(given->kv_len, given->q_len));
   if (problem->qk_dim < 1 || problem->v_dim < 1) { /* the kernel's dimensions follow, and would be blamed */
     return complaint_make(error, EXIT_FAILED, "%s: a head dimension is at least 1", problem->qk_dim < 1 ? "--dim" : "--v-dim");
   }
-  failed = workload_extras(given, 0, out, error);
-  if (failed) workload_finish(out);
-  return failed;
+  return 0;
 }
 
 /* One of the arrays as (batch, heads, rows, dim): leading dimensions that it lacks are 1. */
@@ -181,7 +102,7 @@ static int workload_agree(const char *what, const char *path, int64_t size, cons
                         other);
 }
 
-static int workload_shapes(const options *given, workload *out, complaint *error)
+static int workload_of_arrays(const options *given, int64_t tokens, workload *out, complaint *error)
 {
   twh_problem *problem = &out->problem;
   int64_t      q[4], k[4], v[4];
@@ -199,25 +120,66 @@ static int workload_shapes(const options *given, workload *out, complaint *error
     return complaint_make(error, EXIT_FAILED, "%s has %lld heads, which is no multiple of the %lld in %s", given->q,
                           (long long)q[1], (long long)k[1], given->k);
   }
-  problem->batch = q[0];
   problem->q_heads = q[1];
   problem->kv_heads = k[1];
-  problem->q_len = q[2];
-  problem->k_len = k[2];
   problem->qk_dim = q[3];
   problem->v_dim = v[3];
+  workload_lengths(out, q[0], q[2], k[2]);
+  if (!out->sequences) return 0;
+  failed = workload_agree("the batch", given->q, q[0], "a ragged batch", 1, error);
+  if (!failed) failed = workload_agree("the number of tokens", given->q, q[2], "all lengths together", tokens, error);
+  return failed ? failed : workload_agree("the number of keys", given->k, k[2], "all lengths together", tokens, error);
+}
+
+/* Random arrays for a problem of known sizes. */
+static int workload_noise(const options *given, workload *out, complaint *error)
+{
+  const twh_problem *problem = &out->problem;
+  npy_array         *arrays[3];
+  twh_tensor        *tensors[3];
+  int64_t            shape[4];
+
+  arrays[0] = &out->q;
+  arrays[1] = &out->k;
+  arrays[2] = &out->v;
+  tensors[0] = &out->q_tensor;
+  tensors[1] = &out->k_tensor;
+  tensors[2] = &out->v_tensor;
+  shape[0] = out->batch;
+  for (int i = 0; i < 3; ++i) {
+    int failed;
+    shape[1] = i == 0 ? problem->q_heads : problem->kv_heads;
+    shape[2] = i == 0 ? out->q_rows : out->k_rows;
+    shape[3] = i == 2 ? problem->v_dim : problem->qk_dim;
+    for (int j = 0; j < 3; ++j) {
+      static const char *const names[] = { "--batch", "a number of heads", "a length" };
+      if (shape[j] < 0) return complaint_make(error, EXIT_FAILED, "%s is %lld", names[j], (long long)shape[j]);
+    }
+    failed = npy_allocate("--random", TWH_F32, 4, shape, arrays[i], error);
+    if (failed) return failed;
+    noise_fill(arrays[i], given->seed, i);
+    twh_tensor_dense(tensors[i], TWH_F32, arrays[i]->data, shape[1], shape[2], shape[3]);
+  }
   return 0;
 }
 
-int workload_of_arrays(const options *given, workload *out, complaint *error)
+int workload_create(const options *given, int command, workload *out, complaint *error)
 {
-  int failed;
+  int64_t tokens = 0;
+  int     failed;
 
   memset(out, 0, sizeof *out);
   twh_problem_init(&out->problem);
+  failed = lens_read(given, &out->sequences, &out->problem.batch, &tokens, error);
+  if (failed) return failed;
+  out->problem.sequences = out->sequences;
   workload_pattern(given, out);
-  failed = workload_shapes(given, out, error);
-  if (!failed) failed = workload_extras(given, 1, out, error);
+  if (options_by_sizes(given, command))
+    failed = workload_of_sizes(given, tokens, out, error);
+  else
+    failed = workload_of_arrays(given, tokens, out, error);
+  if (!failed && command == OPTIONS_RUN && given->random) failed = workload_noise(given, out, error);
+  if (!failed) failed = extras_read(given, command == OPTIONS_RUN, out, error);
   if (failed) workload_finish(out);
   return failed;
 }
@@ -228,10 +190,49 @@ void workload_finish(workload *work)
   npy_free(&work->k);
   npy_free(&work->v);
   npy_free(&work->mask);
+  npy_free(&work->key_bias);
+  npy_free(&work->slopes);
   npy_free(&work->sink_logits);
+  free(work->sequences);
+  work->sequences = NULL;
 }
 
 double workload_scale(const workload *work)
 {
   return work->problem.flags & TWH_PROBLEM_SCALE ? work->problem.scale : 1.0 / sqrt((double)work->problem.qk_dim);
+}
+
+void workload_sequence(const workload *work, int64_t s, twh_sequence *out)
+{
+  memset(out, 0, sizeof *out);
+  if (work->sequences) {
+    *out = work->sequences[s];
+    return;
+  }
+  out->q_len = work->problem.q_len;
+  out->k_len = work->problem.k_len;
+  out->q_offset = work->problem.q_offset;
+}
+
+int64_t workload_sequence_of(const workload *work, int64_t batch, int64_t row)
+{
+  int64_t low = 0, high = work->problem.batch;
+
+  if (!work->sequences) return batch;
+  while (high - low > 1) { /* the last one that begins at `row` or before it: the others there are empty */
+    int64_t middle = low + (high - low) / 2;
+    if (work->sequences[middle].q_begin <= row)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+void workload_tensors(const workload *work, twh_tensors *tensors)
+{
+  if (work->mask.data) tensors->mask = &work->mask_tensor;
+  if (work->key_bias.data) tensors->key_bias = &work->bias_tensor;
+  if (work->slopes.data) tensors->alibi_slopes = &work->slopes_tensor;
+  if (work->sink_logits.data) tensors->sink_logits = &work->sink_tensor;
 }

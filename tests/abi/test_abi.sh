@@ -17,7 +17,7 @@ verdict() {
 }
 
 # The names that follow the export macro in a header, that a version script lists, and that a shared object defines.
-declared() { sed -n -E 's/^TWH_API [^(]*[ *](twh_[a-z0-9_]+)\(.*/\1/p' "$1" | sort; }
+declared() { sed -n -E 's/^TWH_API (TWH_[A-Z_]+(\([^)]*\))? )*[^(]*[ *](twh_[a-z0-9_]+)\(.*/\3/p' "$1" | sort; }
 mapped() { sed -n -E '/global:/,/local:/s/^ *(twh_[a-z0-9_]+);.*/\1/p' "$1" | sort; }
 exported() { nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort; }
 

@@ -15,22 +15,29 @@ typedef struct bench_row {
   int64_t     m, n, dim;
   uint32_t    flags;    /* of the oracle */
   int64_t     spare;    /* value columns */
+  int64_t     codes;    /* spare coordinates */
   uint32_t    pattern;
+  int64_t     left, sinks;
   uint32_t    modes;
   double      ratio[BENCH_RUNS], oracle_s[BENCH_RUNS];
 } bench_row;
 
 static bench_row bench_rows[] = {
-  { "full, lse", 256, 8192, 64, TWH_ORACLE_LSE, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "full, one spare value column", 256, 8192, 64, 0, 1, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "full, no spare column", 256, 8192, 64, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "causal, lse, mask per call", 256, 8192, 64, TWH_ORACLE_LSE, 0, TWH_CAUSAL, TWH_MASK_NONE | TWH_MASK_CAUSAL, { 0 }, { 0 } },
-  { "causal, causal-only, spare", 256, 8192, 64, 0, 1, TWH_CAUSAL, TWH_MASK_CAUSAL, { 0 }, { 0 } },
-  { "full, lse", 512, 8192, 64, TWH_ORACLE_LSE, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "full, one spare value column", 512, 8192, 64, 0, 1, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "full, one spare value column", 512, 8192, 128, 0, 1, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "full, lse", 64, 2048, 64, TWH_ORACLE_LSE, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
-  { "full, one spare value column", 64, 2048, 64, 0, 1, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, lse", 256, 8192, 64, TWH_ORACLE_LSE, 0, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, one spare value column", 256, 8192, 64, 0, 1, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, no spare column", 256, 8192, 64, 0, 0, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "causal, lse, mask per call", 256, 8192, 64, TWH_ORACLE_LSE, 0, 0, TWH_CAUSAL, 0, 0, TWH_MASK_NONE | TWH_MASK_CAUSAL, { 0 }, { 0 } },
+  { "causal, causal-only, spare", 256, 8192, 64, 0, 1, 0, TWH_CAUSAL, 0, 0, TWH_MASK_CAUSAL, { 0 }, { 0 } },
+  { "full, lse", 512, 8192, 64, TWH_ORACLE_LSE, 0, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, one spare value column", 512, 8192, 64, 0, 1, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, one spare value column", 512, 8192, 128, 0, 1, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, lse", 64, 2048, 64, TWH_ORACLE_LSE, 0, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "full, one spare value column", 64, 2048, 64, 0, 1, 0, 0, 0, 0, TWH_MASK_NONE, { 0 }, { 0 } },
+  { "window 256, causal-only, codes", 512, 16384, 64, 0, 1, 16, TWH_CAUSAL | TWH_LEFT, 255, 0, TWH_MASK_CAUSAL, { 0 }, { 0 } },
+  { "window 16 and 4 sinks, codes", 512, 16384, 64, 0, 1, 16, TWH_CAUSAL | TWH_LEFT, 15, 4, TWH_MASK_CAUSAL, { 0 }, { 0 } },
+  { "window 256, mask operand, lse", 512, 16384, 64, TWH_ORACLE_LSE, 0, 0, TWH_CAUSAL | TWH_LEFT, 255, 0, TWH_MASK_TENSOR, { 0 }, { 0 } },
+  { "window 4096, mask per call", 512, 16384, 64, 0, 1, 0, TWH_CAUSAL | TWH_LEFT, 4095, 0,
+    TWH_MASK_NONE | TWH_MASK_CAUSAL, { 0 }, { 0 } },
 };
 
 enum { BENCH_ROWS = sizeof bench_rows / sizeof bench_rows[0] };
@@ -68,7 +75,7 @@ static twh_status bench_once(bench_row *row, int run, const float *data[4], twh_
   twh_oracle_desc_init(&kernel);
   kernel.slots = 1;
   kernel.q_len = kernel.k_len = row->m;
-  kernel.qk_dim = row->dim;
+  kernel.qk_dim = row->dim + row->codes;
   kernel.v_dim = row->dim + row->spare;
   kernel.dtype = TWH_F32;
   kernel.flags = row->flags;
@@ -78,6 +85,8 @@ static twh_status bench_once(bench_row *row, int run, const float *data[4], twh_
   twh_problem_init(&problem);
   twh_pattern_init(&pattern);
   pattern.flags = row->pattern;
+  pattern.left = row->left;
+  pattern.sink_tokens = row->sinks;
   problem.pattern = &pattern;
   problem.batch = problem.q_heads = problem.kv_heads = 1;
   problem.q_len = problem.k_len = row->n;

@@ -3,7 +3,8 @@
 #
 #   test_cli.sh COMMAND
 #
-# CC compiles the two small programs that it needs. The last line says how many checks passed and failed.
+# CC compiles the two small programs that it needs; python3 reads pictures and computes by the definition. The last line says how
+# many checks passed and failed.
 set -u
 
 [ $# = 1 ] || { echo "usage: test_cli.sh COMMAND"; exit 2; }
@@ -55,8 +56,8 @@ refused() {
   good
 }
 
-# json KEY: its value in the last output.
-json() { sed -n 's/.*"'"$1"'": \([^,}]*\).*/\1/p' stdout; }
+# json KEY: its value in the last output, of an array all values.
+json() { sed -n 's/.*"'"$1"'": \(\[[^]]*\]\|[^,}]*\).*/\1/p' stdout; }
 
 # is KEY VALUE: the last output has this member.
 is() {
@@ -67,7 +68,9 @@ is() {
 # it no expression, which fails.
 holds() {
   expression=$1
-  for key in max_abs_error one_call_error max_lse_error wall_s oracle_s utilisation calls lower_bound_calls workspace_bytes; do
+  for key in max_abs_error one_call_error max_lse_error wall_s oracle_s utilisation calls lower_bound_calls workspace_bytes \
+    calls_per_n_over_m full_tiles lower_tiles upper_tiles band_tiles host_tiles tiles slots_used estimated_s host_rows; do
+    case $expression in *$key*) ;; *) continue ;; esac
     expression=$(echo "$expression" | sed "s/\b$key\b/($(json $key | sed 's/null/,/'))/g")
   done
   if awk "BEGIN { exit !($expression) }" 2>/dev/null; then good; else bad "untrue: $1, which is $expression"; fi
@@ -83,6 +86,35 @@ has() {
   if grep -q -e "$1" stdout; then good; else bad "no '$1' in the output"; fi
 }
 
+# picture BYTES ROWS KEYS ARGUMENT...: plan --svg draws what the plan says, in so many bytes (see picture.py).
+picture() {
+  bytes=$1
+  rows=$2
+  keys=$3
+  shift 3
+  run 0 plan "$@" --svg picture.svg --json || return 1
+  if python3 "$source/tests/cli/picture.py" picture.svg stdout "$bytes" "$rows" "$keys" >stderr 2>&1; then
+    good
+  else
+    bad "the picture of twoheads plan $*"
+  fi
+}
+
+# defined ORACLE OPTION...: a run on q.npy, k.npy and v.npy is what --verify says it should be; on one of the kernels, the one named
+# by `definition`, that is also what the definition says, written down a second time.
+defined() {
+  oracle=$1
+  shift
+  run 0 run --q q.npy --k k.npy --v v.npy -o o.npy --lse l.npy --verify --json "$@" --oracle "$oracle" || return 1
+  holds 'max_abs_error < 1e-6 && max_abs_error > 0 && max_lse_error < 1e-6 && one_call_error < 1e-6 && one_call_error > 0'
+  [ "$oracle" = "$definition" ] || return 0
+  if python3 "$source/tests/cli/definition.py" q.npy k.npy v.npy o.npy l.npy 2e-6 "$@" >stderr 2>&1; then
+    good
+  else
+    bad "not what the definition says: $* on $oracle"
+  fi
+}
+
 # same FILE FILE: bit for bit.
 same() {
   if cmp -s "$1" "$2"; then good; else bad "$1 and $2 differ"; fi
@@ -91,7 +123,8 @@ same() {
 cc=${CC:-cc}
 $cc -std=c11 -O1 -D_POSIX_C_SOURCE=200809L -I"$source/include" -o make_npy "$source"/tests/cli/make_npy.c \
   "$source"/tools/npy.c "$source"/tools/npy_header.c "$source"/tools/npy_write.c "$source"/tools/number.c \
-  "$source"/tools/complaint.c "$source"/tools/rounding.c -lm || { echo "make_npy.c does not compile"; exit 1; }
+  "$source"/tools/outfile.c "$source"/tools/complaint.c "$source"/tools/rounding.c -lm ||
+  { echo "make_npy.c does not compile"; exit 1; }
 $cc -std=c11 -O1 -fPIC -shared -I"$source/include" -o plugin.so "$source"/tests/cli/plugin.c -lm ||
   { echo "plugin.c does not compile"; exit 1; }
 printf 'int nothing;\n' >empty.c
@@ -119,7 +152,24 @@ refused 2 '-o' run --q q --k k --v v --oracle reference
 refused 2 '--v' run --q q --k k -o o --oracle reference
 refused 2 "'--colour'" plan --colour --q-len 8 --oracle reference
 refused 2 "'8'" plan 8 --q-len 8 --oracle reference
-refused 2 '--q-len is no option of run' run --q-len 8 --q q --k k --v v -o o --oracle reference
+refused 2 'sizes go with --random' run --q-len 8 --q q --k k --v v -o o --oracle reference
+refused 2 'sizes go with --random' run --dim 8 --q q --k k --v v -o o --oracle reference
+refused 2 '--svg is no option of run' run --svg p.svg --q q --k k --v v -o o --oracle reference
+refused 2 'exclude each other' run --random 1 --q-len 8 --q q --oracle reference
+refused 2 '--q-len' run --random 1 --oracle reference
+refused 2 "'x'" run --random x --q-len 8 --oracle reference
+refused 2 '--random is no option of plan' plan --random 1 --q-len 8 --oracle reference
+refused 2 'exclude each other' plan --lens 1 --batch-lens lens.txt --oracle reference
+for option in --q-len --kv-len --batch; do
+  refused 2 "follow from --lens" plan --lens 1,2 $option 3 --oracle reference
+done
+for lens in '' , x 1,x 1.5 -1 1,-1 99999999999999999999 2000000000000000000; do
+  refused 2 '--lens' plan --lens "$lens" --oracle reference
+done
+refused 2 '--oracle is given twice' check --oracle reference --oracle reference
+many=
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do many="$many --oracle reference,lse"; done
+refused 2 'more than 16 times' plan --q-len 8 $many
 refused 2 '--threads is no option of plan' plan --q-len 8 --threads 2 --oracle reference
 refused 2 '--q-len is given twice' plan --q-len 8 --q-len 8 --oracle reference
 refused 2 '--q-len needs a value' plan --oracle reference --q-len
@@ -167,6 +217,79 @@ run 0 plan $problem --oracle reference,nomask,lse,cost_us=1000 && has '0.064 s e
 [ "$(wc -l <stdout)" -gt 3 ] && good || bad "the text of a plan has $(wc -l <stdout) lines"
 run 0 plan $problem --left -1 --right -1 --oracle reference --json
 
+# Windows, in calls for each block of query rows; what a kernel without masks does on the diagonal.
+run 0 plan --q-len 4096 --causal --left 63 --oracle reference,len=128,causal,v=65,qk=80 --json
+holds 'calls_per_n_over_m <= 2.2 && calls_per_n_over_m == calls / (4096 / 128) && slots_used == calls && tiles > calls'
+run 0 plan --q-len 4096 --q-heads 3 --batch 2 --oracle reference,len=128,nomask,lse --json && is calls_per_n_over_m 32
+run 0 plan --lens 100,28,300 --oracle reference,len=128,nomask,lse --json && holds 'calls_per_n_over_m == calls / (428 / 128)'
+run 0 plan --q-len 0 --oracle reference --json && is calls_per_n_over_m 0
+run 0 plan --q-len 512 --left 20 --right 30 --oracle reference,len=128,mask,lse --json && holds 'band_tiles > 0'
+holds 'full_tiles + lower_tiles + upper_tiles + band_tiles == tiles && host_tiles == 0'
+run 0 plan --q-len 8 --causal --oracle reference,nomask,lse,len=8 --json && holds 'host_tiles > 0'
+
+# Several kernels: who makes how many calls, and what that costs.
+run 0 plan --q-len 640 --oracle reference,len=128,nomask,lse --oracle reference,len=512,nomask,lse --json
+is oracle 1 && is calls_by_oracle "[0, $(json calls)]"
+run 0 plan --q-len 640 --oracle reference,len=128,nomask,lse,cost_us=1 --oracle reference,len=512,nomask,lse,cost_us=1000 --json
+is oracle 0 && is calls_by_oracle "[25, 0]" && is estimated_s 2.5e-05
+run 0 plan --q-len 640 --oracle reference,len=128,nomask,lse --oracle reference,len=512,nomask,lse
+has '^number 0  0 calls: reference,len=128,nomask,lse$' && has '^number 1  [0-9]* calls: reference,len=512'
+run 0 plan --q-len 64 --causal --oracle reference,len=32,lse --oracle reference,len=16,nomask,lse --measure --json &&
+  holds 'estimated_s > 0'
+
+run 0 plan --q-len 640 --oracle reference,len=128,nomask,slots=3,cost_us=1 --oracle reference,len=512,nomask,cost_us=1000 --json
+is oracle 0 && is calls_by_oracle "[$(json calls), 0]"
+
+# Ragged batches.
+printf '5, 40\t0\n33 100\n' >lens.txt
+run 0 plan --lens 5,40,0,33,100 --causal --oracle reference,len=32,lse --json && all=$(json calls)
+run 0 plan --batch-lens lens.txt --causal --oracle reference,len=32,lse --json && is calls "$all"
+refused 1 'nowhere.txt' plan --batch-lens nowhere.txt --oracle reference
+printf '5 x\n' >bad.txt
+refused 1 "bad.txt: 'x'" plan --batch-lens bad.txt --oracle reference
+printf '5\0005' >bad.txt
+refused 1 'bad.txt' plan --batch-lens bad.txt --oracle reference
+: >bad.txt
+refused 1 'bad.txt' plan --batch-lens bad.txt --oracle reference
+
+# Biases declare the problem: without a spare coordinate there is no way.
+run 0 plan --q-len 64 --alibi --oracle reference,len=16,nomask,lse,qk=65 --json
+refused 1 '--alibi needs 1 spare' plan --q-len 64 --alibi --oracle reference,len=16,nomask,lse
+./make_npy bias.npy '<f4' normal:1:9 64
+run 0 plan --q-len 64 --key-bias bias.npy --oracle reference,len=16,nomask,lse,qk=65 --json
+refused 1 '--key-bias needs 1 spare' plan --q-len 64 --key-bias bias.npy --oracle reference,len=16,nomask,lse
+refused 1 'bias.npy has 64 keys, the problem has 63' plan --q-len 63 --key-bias bias.npy --oracle reference,qk=65
+refused 1 'nowhere.npy' plan --q-len 64 --key-bias nowhere.npy --oracle reference,qk=65
+refused 1 'nowhere.npy' plan --q-len 64 --alibi nowhere.npy --oracle reference,qk=65
+refused 1 'bias.npy is not of shape .4.' plan --q-len 64 --q-heads 4 --alibi=bias.npy --oracle reference,qk=65
+refused 1 '--softcap' plan --q-len 64 --alibi --softcap 3 --oracle reference,qk=65,softcap=3
+
+# ---- pictures ------------------------------------------------------------------------------------------------------------
+
+picture 20000 64 64 --q-len 64 --causal --oracle reference,len=16,causal,v=65
+picture 20000 128 128 --q-len 128 --causal --left 15 --oracle reference,len=32,causal,v=65
+picture 20000 128 128 --q-len 128 --causal --left 15 --sink-tokens 4 --oracle reference,len=32,causal,v=65,qk=80
+picture 20000 128 128 --q-len 128 --left 7 --right 9 --oracle reference,len=32,mask,v=65
+picture 40000 128 128 --q-len 128 --left 7 --right 9 --oracle reference,len=32,causal,v=65,qk=80
+picture 60000 512 512 --q-len 512 --causal --left 40 --oracle reference,len=64,nomask,v=65,qk=74
+picture 20000 2048 2048 --q-len 2048 --oracle reference,len=512,nomask,v=65
+picture 20000 64 64 --q-len 64 --causal --left 0 --oracle reference,len=32,causal,v=65
+picture 20000 1 65536 --q-len 1 --kv-len 65536 --oracle reference,q_len=1,k_len=512,nomask,v=65
+picture 20000 160 100 --q-len 40 --kv-len 100 --q-heads 4 --kv-heads 1 --oracle reference,len=32,nomask,lse,slots=3
+picture 20000 301 301 --lens 100,120,0,81 --causal --oracle reference,len=64,causal,v=65,qk=70
+picture 20000 0 0 --q-len 0 --oracle reference
+picture 40000 700 700 --q-len 700 --causal --oracle reference,len=128,lse --oracle reference,len=32,lse
+picture 40000 65536 65536 --q-len 65536 --causal --oracle reference,len=512,causal,v=65
+picture 40000 65536 65536 --q-len 65536 --causal --left 255 --sink-tokens 4 --oracle reference,len=512,causal,v=65,qk=80
+picture 60000 65536 65536 --q-len 65536 --causal --left 299 --sink-tokens 64 --oracle reference,len=512,nomask,v=65,qk=80
+picture 200000 60001 60001 --q-len 60001 --left 333 --right 100 --oracle reference,len=500,causal,v=65,qk=80
+picture 40000 1048576 1048576 --q-len 1048576 --causal --left 4095 --sink-tokens 4 --oracle reference,len=512,v=65,qk=80
+run 0 plan --q-len 64 --oracle reference,len=32,lse --svg picture.svg && has '^problem'
+cp plugin.so 'a<b>&"c.so'
+picture 40000 80 80 --q-len 80 --dim 4 --oracle 'plugin:./a<b>&"c.so'
+refused 1 'nowhere/p.svg' plan --q-len 64 --oracle reference --svg nowhere/p.svg
+[ ! -c /dev/full ] || refused 1 '/dev/full' plan --q-len 64 --oracle reference --svg /dev/full
+
 refused 1 '--q-len' plan --q-len -8 --oracle reference
 refused 1 '--batch' plan --q-len 8 --batch -1 --oracle reference
 refused 1 '--q-heads is 6, not a multiple of --kv-heads 4' plan --q-len 8 --q-heads 6 --kv-heads 4 --oracle reference
@@ -184,7 +307,6 @@ refused 1 'slots' plan --q-len 8 --oracle reference,slots=0
 refused 1 '--oracle qk is 32' plan --q-len 8 --oracle reference,qk=32
 refused 1 'scale' plan --q-len 8 --oracle reference,scale=0
 refused 1 '--batch' plan --q-len 9223372036854775807 --batch 9223372036854775807 --oracle reference
-refused 1 '--causal: --oracle needs causal' plan --q-len 8 --causal --oracle reference,nomask,lse,len=8
 refused 1 'nowhere.npy' plan --q-len 8 --mask nowhere.npy --oracle reference
 refused 1 'nowhere.npy' plan --q-len 8 --sink-logits nowhere.npy --oracle reference
 "$command" plan $problem --oracle reference --json >/dev/full 2>stderr
@@ -238,6 +360,59 @@ for offset in 70 0 13 -10 -100 200; do
   run 0 run $small --causal --q-offset $offset --oracle reference,len=32,causal,v=17 --verify=5 --json &&
     holds "$bound"
 done
+
+# Windows, sinks, offsets, ragged batches, biases: what the definition says, on kernels with masks and without.
+./make_npy q.npy '<f8' normal:1:1 6 23 4
+./make_npy k.npy '<f8' normal:1:2 2 23 4
+./make_npy v.npy '<f8' normal:1:3 2 23 3
+./make_npy bias.npy '<f8' normal:2:4 6 23
+./make_npy common.npy '<f4' normal:2:4 1 23
+./make_npy sinks.npy '<f8' normal:1:5 6
+definition=reference,len=8,causal,v=4,qk=12
+for oracle in causal,v=4,qk=12 causal,v=4,qk=6,nomask mask,lse,qk=5 nomask,v=4,qk=12; do
+  oracle=reference,len=8,$oracle
+  defined $oracle --causal --left 3
+  defined $oracle --left 2 --right 4
+  defined $oracle --right 3
+  defined $oracle --left 0
+  defined $oracle --causal --left 3 --sink-tokens 2
+  defined $oracle --left 2 --sink-tokens 5
+  defined $oracle --causal --left 4 --sink-tokens 1 --q-offset 3
+  defined $oracle --left 3 --right 2 --q-offset -5 --sink-tokens 1
+  defined $oracle --lens 5,0,11,7
+  defined $oracle --lens 5,0,11,7 --causal --left 2 --sink-tokens 1
+  defined $oracle --alibi --causal
+  defined $oracle --alibi --left 5 --right 1 --key-bias bias.npy
+  defined $oracle --key-bias common.npy --lens 9,14 --sink-logits sinks.npy
+done
+run 0 run $small --causal --left 4 --oracle reference,len=8,causal,v=4 --verify=5 --json && holds 'max_abs_error < 1e-6'
+run 0 run $small --lens 9,14 --alibi --oracle reference,len=8,lse,qk=7 --verify=5 --json && holds 'max_abs_error < 1e-6'
+run 0 run $small --causal --left 4 --oracle reference,len=8,lse --oracle reference,len=16,lse --verify && has '^  on kernel 1 '
+run 0 run $small --alibi --oracle reference,len=8,lse,qk=7,dtype=bf16 --verify --json &&
+  holds 'max_abs_error <= 2 * one_call_error + 0.016 && one_call_error < 0.05'
+./make_npy slopes.npy '<f4' constant:0 6
+run 0 run $small --causal --oracle reference,len=8,lse,qk=7 && mv o.npy plain.npy
+run 0 run $small --causal --alibi slopes.npy --oracle reference,len=8,lse,qk=7 --verify --json && holds 'max_abs_error < 1e-6'
+refused 1 'the number of tokens is 23, but 22' run $small --lens 9,13 --oracle reference
+./make_npy w.npy '<f8' normal:1:1 2 6 23 4
+refused 1 'the batch is 2' run --q w.npy --k w.npy --v w.npy -o o.npy --lens 9,14 --oracle reference
+
+# Random arrays: the same for the same seed, of mean 0 and deviation 1, and no file is needed.
+random='--q-len 50 --q-heads 2 --dim 8 --causal --oracle reference,len=16,lse'
+run 0 run --random 7 $random --verify --json && holds "$bound && max_abs_error > 0"
+run 0 run --random 7 $random -o o.npy && mv o.npy one.npy
+run 0 run --random 7 $random -o o.npy && same o.npy one.npy
+run 0 run --random 8 $random -o o.npy
+cmp -s o.npy one.npy && bad 'two seeds give the same' || good
+run 0 run --random 3 --q-len 2000 --causal --left 0 --dim 8 --oracle reference,len=16,lse -o o.npy # the values themselves
+near='{ exit !($(NF - 1) > -3.4642 && $(NF - 1) < -3 && $NF < 3.4642 && $NF > 3) }'
+if ./make_npy show o.npy | awk "$near"; then good; else bad "no deviation of 1"; fi
+run 0 run --random -1 --lens 20,30 --kv-heads 1 --q-heads 4 --v-dim 5 --left 3 --oracle reference,len=16,lse --verify --json \
+  -o o.npy
+holds "$bound" && shows o.npy "$(./make_npy show o.npy | sed 's/^.*\( [^ ]* [^ ]*\)$/<f4 1 4 50 5\1/')"
+run 0 run --random 1 --q-len 3000 --kv-len 1 --dim 1 --v-dim 1 --scale 0 --oracle reference,len=256,lse
+refused 1 'length' run --random 1 --q-len -8 --oracle reference
+refused 1 '--kv-heads' run --random 1 --q-len 8 --q-heads 3 --kv-heads 2 --oracle reference
 
 # Ranks, grouped heads, and values of another dimension.
 ./make_npy q.npy '<f4' normal:1:1 2 4 20 8

@@ -25,6 +25,7 @@ look() {
   has_command meson || need meson
   has_command ninja || need ninja-build
   has_header cmocka.h "-include stdarg.h -include stddef.h -include stdint.h -include setjmp.h" || need libcmocka-dev
+  has_command python3 || need python3
   [ "$what" = check ] && return
   has_command clang && has_command clang++ || need clang
   has_command clang-format || need clang-format

@@ -211,6 +211,23 @@ static void support_tensor_place(support_tensors *tensors, int which, twh_tensor
   tensor->data = tensors->memory[which];
 }
 
+/* What has one number per head. */
+static void support_tensors_heads(support_tensors *tensors, const twh_problem *problem, int32_t dtype, int32_t layout,
+                                  int flags)
+{
+  int64_t batch = tensors->batch;
+  tensors->batch = 1;
+  if (flags & SUPPORT_SINKS) {
+    support_tensor_place(tensors, 6, &tensors->sinks, dtype, layout, problem->q_heads, 1, 1);
+    tensors->all.sink_logits = &tensors->sinks;
+  }
+  if (problem->flags & TWH_PROBLEM_ALIBI) {
+    support_tensor_place(tensors, 8, &tensors->slopes, dtype, layout, problem->q_heads, 1, 1);
+    tensors->all.alibi_slopes = &tensors->slopes;
+  }
+  tensors->batch = batch;
+}
+
 void support_tensors_create(support_tensors *tensors, const twh_problem *problem, int32_t dtype, int32_t layout, int flags)
 {
   int64_t      b, entry;
@@ -241,19 +258,19 @@ void support_tensors_create(support_tensors *tensors, const twh_problem *problem
                          problem->q_heads, tensors->q_rows, tensors->k_rows);
     tensors->all.mask = &tensors->mask;
   }
-  if (flags & SUPPORT_SINKS) {
-    b = tensors->batch;
-    tensors->batch = 1;
-    support_tensor_place(tensors, 6, &tensors->sinks, dtype, layout, problem->q_heads, 1, 1);
-    tensors->batch = b;
-    tensors->all.sink_logits = &tensors->sinks;
+  support_tensors_heads(tensors, problem, dtype, layout, flags);
+  if (problem->flags & TWH_PROBLEM_KEY_BIAS) {
+    support_tensor_place(tensors, 7, &tensors->key_bias, dtype, layout, problem->q_heads, tensors->k_rows, 1);
+    tensors->all.key_bias = &tensors->key_bias;
   }
+  if (flags & SUPPORT_BROADCAST)
+    tensors->mask.batch_stride = tensors->mask.head_stride = tensors->key_bias.batch_stride = tensors->key_bias.head_stride = 0;
 }
 
 void support_tensors_destroy(support_tensors *tensors)
 {
   int i;
-  for (i = 0; i < 7; ++i) free(tensors->memory[i]);
+  for (i = 0; i < SUPPORT_TENSORS; ++i) free(tensors->memory[i]);
   memset(tensors, 0, sizeof *tensors);
 }
 
@@ -271,11 +288,17 @@ static void support_fill_mask(support_tensors *tensors, const twh_problem *probl
   double  lowest = problem->mask_dtype == TWH_F16 ? -65504.0 : problem->mask_dtype == TWH_F32 ? -(double)FLT_MAX : -3e38;
   int     hidden;
   for (b = 0; b < tensors->batch; ++b)
-    for (h = 0; h < problem->q_heads; ++h)
+    for (h = 0; h < problem->q_heads; ++h) {
+      int64_t        block = support_one_in(random, 3) ? support_between(random, 1, 20) : 0;
+      support_random regions = *random; /* the same for all rows of a block */
       for (i = 0; i < tensors->q_rows; ++i) {
         double share = support_one_in(random, 5) ? 1.0 : fill->mask_share; /* some rows lose every key */
         for (j = 0; j < tensors->k_rows; ++j) {
           hidden = support_uniform(random) < share;
+          if (block > 0) {
+            regions.counter = (uint64_t)(i / block * 1000 + j / block) << 20;
+            hidden |= support_one_in(&regions, 2);
+          }
           if (problem->mask_dtype == TWH_BOOL)
             support_set(&tensors->mask, b, h, i, j, hidden ? 0.0 : 1.0);
           else if (hidden)
@@ -284,6 +307,18 @@ static void support_fill_mask(support_tensors *tensors, const twh_problem *probl
             support_set(&tensors->mask, b, h, i, j, support_round(support_normal(random), TWH_BF16));
         }
       }
+    }
+}
+
+static void support_fill_biases(support_tensors *tensors, const twh_problem *problem, support_random *random)
+{
+  int64_t b, h, j;
+  for (b = 0; tensors->all.key_bias && b < tensors->batch; ++b)
+    for (h = 0; h < problem->q_heads; ++h)
+      for (j = 0; j < tensors->k_rows; ++j) support_set(&tensors->key_bias, b, h, j, 0, 2.0 * support_normal(random));
+  for (h = 0; tensors->all.alibi_slopes && h < problem->q_heads; ++h)
+    support_set(&tensors->slopes, 0, h, 0, 0,
+                ldexp(support_one_in(random, 4) ? -1.0 : 1.0, -(int)support_below(random, 9))); /* 1 to 1 / 256 */
 }
 
 void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, const support_fill *fill,
@@ -310,6 +345,7 @@ void support_tensors_fill(support_tensors *tensors, const twh_problem *problem, 
       }
   }
   if (tensors->all.mask) support_fill_mask(tensors, problem, fill, random);
+  support_fill_biases(tensors, problem, random);
   if (tensors->all.sink_logits)
     for (h = 0; h < problem->q_heads; ++h)
       support_set(&tensors->sinks, 0, h, 0, 0,

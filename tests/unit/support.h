@@ -86,23 +86,28 @@ enum { SUPPORT_DENSE = 0, SUPPORT_PACKED_HEADS = 1, SUPPORT_GAPS = 2, SUPPORT_LA
  * is NaN in every float type. Blocks have no slack, so that a sanitizer sees what reads beyond them. */
 #define SUPPORT_POISON 0xff
 
+enum { SUPPORT_TENSORS = 9 }; /* q, k, v, out, lse, mask, sinks, key_bias, slopes: the order of memory and bytes */
+
 typedef struct support_tensors {
-  twh_tensor  q, k, v, out, lse, mask, sinks;
+  twh_tensor  q, k, v, out, lse, mask, sinks, key_bias, slopes;
   twh_tensors all;                   /* points at those above; never copy the struct */
   int64_t     batch, q_rows, k_rows; /* the extents of the tensors */
-  void       *memory[7];
-  size_t      bytes[7];
+  void       *memory[SUPPORT_TENSORS];
+  size_t      bytes[SUPPORT_TENSORS];
 } support_tensors;
 
-enum { SUPPORT_LSE = 1, SUPPORT_SINKS = 2 };
+enum { SUPPORT_LSE = 1, SUPPORT_SINKS = 2, SUPPORT_BROADCAST = 4 };
 
-/* Allocate tensors for a problem and point tensors->all at them. flags: SUPPORT_LSE, SUPPORT_SINKS. */
+/* Allocate tensors for a problem and point tensors->all at them; mask, key_bias and slopes where the problem declares them.
+ * flags: SUPPORT_LSE, SUPPORT_SINKS; SUPPORT_BROADCAST: all batch entries and heads share one mask and one set of biases. */
 void support_tensors_create(support_tensors *tensors, const twh_problem *problem, int32_t dtype, int32_t layout, int flags);
 void support_tensors_destroy(support_tensors *tensors);
 /* Poison out and lse again. */
 void support_tensors_clear(support_tensors *tensors);
 /* What the inputs look like: normal q and k such that logits have standard deviation logit_std around logit_mean (all keys
- * share one component), values of standard deviation 1 around value_mean; rounded to `rounding` (0: not). */
+ * share one component), values of standard deviation 1 around value_mean; rounded to `rounding` (0: not). Masks hide single
+ * pairs, whole rows and, for every third head, whole blocks of rows and keys. Biases are normal of standard deviation 2, slopes
+ * negative powers of two of either sign. */
 typedef struct support_fill {
   double  logit_std, logit_mean, value_mean, mask_share; /* share of hidden pairs in the mask */
   int32_t rounding, hidden_as_lowest; /* hide with the lowest finite number, which leaves rows non-empty, instead of -inf */
@@ -182,8 +187,10 @@ extern const int64_t        support_kernel_count;
 /* The descriptor of a kernel for a problem; its run is not set. */
 void    support_kernel_desc(const support_kernel *kernel, const twh_problem *problem, int64_t q_len, int64_t k_len,
                             twh_oracle_desc *desc);
-/* Whether this version must be able to run the problem on that kernel. */
+/* Whether the library must be able to run the problem on that kernel; it must refuse all others. */
 int     support_must_run(const twh_problem *problem, const twh_oracle_desc *desc);
+/* Where biases are carried by spare coordinates, the library says how many it wants: with fewer than this it may refuse. */
+int64_t support_bias_coordinates(const twh_oracle_desc *desc);
 /* Whether row i of slot s of a call sees key j, and how many keys it sees. */
 int     support_call_visible(const twh_call *call, const twh_oracle_desc *desc, int64_t s, int64_t i, int64_t j);
 int64_t support_call_seen(const twh_call *call, const twh_oracle_desc *desc, int64_t s, int64_t i);
@@ -218,10 +225,26 @@ void support_oracle_create(support_oracle *oracle, const twh_context *context, c
 void support_oracle_reset(support_oracle *oracle); /* counters and ids; before each execute */
 void support_oracle_destroy(support_oracle *oracle);
 
-/* Plan a problem on a kernel, execute it, and compare the number of calls with the plan's. Returns the status of planning or
+/* Plan a problem on a kernel, execute it, and compare the number of calls with the plan's: equal but for repairs, and at most
+ * that where a mask tensor may hide whole tiles. Returns the status of planning or
  * executing; anything else that goes wrong fails the test with `name`. stats may be NULL. */
 twh_status support_solve(const char *name, const twh_problem *problem, const twh_oracle_desc *desc, support_tensors *tensors,
                          twh_run_stats *stats, twh_error *error);
+
+/* ---- what a plan covers ---- */
+
+typedef struct support_cover {
+  int64_t     tiles, host_tiles, host_rows, calls, slots; /* tiles: the host's too; host_rows: of those */
+  int64_t     shapes[4], led;                             /* tiles by TWH_SHAPE_*; with sinks before their keys */
+  double      pairs;
+  const char *wrong;
+  char        text[300]; /* what is wrong and the tile that shows it */
+} support_cover;
+
+/* Visit all tiles of a plan: each must fit its kernel, each visible pair must be in exactly one and no invisible pair in any,
+ * and all counts must be the plan's. kernels: the descriptions of its `count` kernels. Returns what is wrong, or NULL. */
+const char *support_cover_check(support_cover *cover, const twh_problem *problem, const twh_plan *plan,
+                                const twh_oracle_desc *kernels, int64_t count);
 
 /* ---- one head, written down as numbers ---- */
 
@@ -234,6 +257,7 @@ typedef struct support_head {
   const double        *sink;      /* one number, or NULL */
   double               height;    /* largest |logit|: what an f32 lse of that size loses is allowed for; 0 = small */
   uint32_t             without;   /* dtypes of kernels to be left out: bits 1 << dtype */
+  uint32_t             avoid;     /* flags of kernels to be left out */
 } support_head;
 
 /* Never copy the struct when causal: the problem points at its own pattern. */
@@ -251,16 +275,19 @@ int64_t    support_head_expect_truth(const char *name, const support_head *head,
 
 /* ---- random cases ---- */
 
-/* A problem, a kernel and inputs, all made from (seed, number). Pointers point into the struct: never copy it. */
+enum { SUPPORT_SEQUENCES = 24, SUPPORT_KERNELS = 3 };
+
+/* A problem, one to three kernels and inputs, all made from (seed, number). Pointers point into the struct: never copy it. */
 typedef struct support_case {
   uint64_t        seed, number;
   twh_problem     problem;
   twh_pattern     pattern;
-  twh_sequence    sequences[3];
-  twh_oracle_desc desc;
+  twh_sequence    sequences[SUPPORT_SEQUENCES];
+  twh_oracle_desc desc[SUPPORT_KERNELS];
+  int64_t         kernels;
   support_fill    fill;
   int32_t         host_dtype, layout, tensor_flags;
-  char            text[640]; /* one line that says all of it, and how to run it again */
+  char            text[3000]; /* one line that says all of it, and how to run it again */
 } support_case;
 
 void support_case_make(support_case *made, uint64_t seed, uint64_t number);

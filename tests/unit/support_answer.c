@@ -27,7 +27,7 @@ int support_visible(const twh_problem *problem, const twh_sequence *sequence, in
   if (!pattern) return 1;
   if ((pattern->flags & TWH_CAUSAL) && at > p) return 0;
   window =
-    (!(pattern->flags & TWH_LEFT) || at >= p - pattern->left) && (!(pattern->flags & TWH_RIGHT) || at <= p + pattern->right);
+    (!(pattern->flags & TWH_LEFT) || p - at <= pattern->left) && (!(pattern->flags & TWH_RIGHT) || at - p <= pattern->right);
   return at < pattern->sink_tokens || window;
 }
 
@@ -65,27 +65,40 @@ static double support_larger(double a, double b)
   return b > a ? b : a;
 }
 
+/* What is added to the score of a visible pair, mask and biases; -INFINITY if the mask hides it. */
+static double support_added(const twh_problem *problem, const support_tensors *tensors, const twh_sequence *sequence,
+                            int64_t entry, int64_t h, int64_t i, int64_t j)
+{
+  double added = 0.0, slope;
+  if (tensors->all.mask) {
+    added = support_at(&tensors->mask, entry, h, sequence->q_begin + i, sequence->k_begin + j);
+    if (problem->mask_dtype == TWH_BOOL) added = added != 0.0 ? 0.0 : -INFINITY;
+  }
+  if (tensors->all.key_bias) added += support_at(&tensors->key_bias, entry, h, sequence->k_begin + j, 0);
+  if (tensors->all.alibi_slopes) {
+    slope = support_load(tensors->slopes.data, tensors->slopes.dtype, h * tensors->slopes.head_stride);
+    added += slope * (double)(j + sequence->k_offset - (i + sequence->q_offset));
+  }
+  return added;
+}
+
 /* Logits of one query row; -INFINITY where it sees nothing. `keys` and `query` are dense float64. */
 static void support_logits(double *logits, const twh_problem *problem, const support_tensors *tensors,
                            const twh_sequence *sequence, int64_t entry, int64_t h, int64_t i, const double *query,
                            const double *keys)
 {
-  double  scale = support_scale(problem), dot, mask;
+  double  scale = support_scale(problem), dot, added;
   int64_t j, c, dim = problem->qk_dim;
   for (j = 0; j < sequence->k_len; ++j) {
     logits[j] = -INFINITY;
     if (!support_visible(problem, sequence, i, j)) continue;
-    mask = 0.0;
-    if (tensors->all.mask) {
-      mask = support_at(&tensors->mask, entry, h, sequence->q_begin + i, sequence->k_begin + j);
-      if (problem->mask_dtype == TWH_BOOL) mask = mask != 0.0 ? 0.0 : -INFINITY;
-    }
-    if (mask == -INFINITY) continue;
+    added = support_added(problem, tensors, sequence, entry, h, i, j);
+    if (added == -INFINITY) continue;
     dot = 0.0;
     for (c = 0; c < dim; ++c) dot += query[c] * keys[j * dim + c];
     dot *= scale;
     if (problem->softcap > 0.0) dot = problem->softcap * tanh(dot / problem->softcap);
-    logits[j] = dot + mask;
+    logits[j] = dot + added;
   }
 }
 
@@ -192,11 +205,7 @@ static void support_operands_create(support_operands *o, const twh_problem *prob
   }
   for (i = 0; i < nq; ++i)
     for (j = 0; j < nk; ++j) {
-      bias = support_visible(problem, sequence, i, j) ? 0.0 : -INFINITY;
-      if (tensors->all.mask && bias == 0.0) {
-        bias = support_at(&tensors->mask, entry, h, sequence->q_begin + i, sequence->k_begin + j);
-        if (problem->mask_dtype == TWH_BOOL) bias = bias != 0.0 ? 0.0 : -INFINITY;
-      }
+      bias = support_visible(problem, sequence, i, j) ? support_added(problem, tensors, sequence, entry, h, i, j) : -INFINITY;
       ((float *)o->mask)[i * nk + j] = (float)bias;
     }
 }

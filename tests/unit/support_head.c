@@ -77,7 +77,7 @@ int64_t support_head_expect(const char *name, const support_head *head, int64_t 
     twh_oracle_desc       desc;
     twh_error             error;
     double                bound = ulps * support_epsilon(kernel->dtype);
-    if (head->without >> kernel->dtype & 1u) continue;
+    if ((head->without >> kernel->dtype & 1u) || (head->avoid & kernel->flags)) continue;
     support_kernel_desc(kernel, p, m, m, &desc);
     if (!support_must_run(p, &desc)) continue;
     twh_error_init(&error);

@@ -233,7 +233,8 @@ static void case_C75d_buckets_read_every_row_at_any_magnitude(void **state)
           support_tensors_fill(&tensors, &problem, &fill, &random);
           twh_run_stats_init(&stats);
           magnitudes_check(support_kernels[i].name, &problem, &desc, &tensors, &stats);
-          assert_int_equal(stats.host_rows, 0);
+          /* without any mask the host computes what is left of a triangle by plan */
+          if (!causal || (desc.mask_modes & (TWH_MASK_CAUSAL | TWH_MASK_TENSOR))) assert_int_equal(stats.host_rows, 0);
           support_tensors_destroy(&tensors);
         }
 }

@@ -1,6 +1,6 @@
 /* Each key and value block is encoded once per order and panel, not once per tile; and not at all where the host's memory will
- * do as it lies. */
-#include "support.h"
+ * do as it lies. Rows that the host computes need no encoding at all. */
+#include "support_slot.h"
 
 enum { ENCODING_M = 64, ENCODING_DIM = 16, ENCODING_KV_HEADS = 2 };
 
@@ -77,8 +77,115 @@ static void encoding_is_done_once_per_order_and_panel(void **state)
   for (int64_t i = 0; i < SUPPORT_COUNT(encoding_cases); ++i) encoding_run(&encoding_cases[i]);
 }
 
+/* ---- rows that the host computes: dimensions and keys beyond every piece that it works in ---- */
+
+enum { ENCODING_ROWS = 40, ENCODING_KEYS = 640, ENCODING_QK = 330, ENCODING_V = 90, ENCODING_SLICE = 48 };
+
+typedef struct encoding_host {
+  float         q[ENCODING_ROWS][ENCODING_QK], k[ENCODING_KEYS][ENCODING_QK], v[ENCODING_KEYS][ENCODING_V];
+  float         out[2][ENCODING_ROWS][ENCODING_SLICE];
+  double        m[ENCODING_ROWS], a[ENCODING_ROWS], factor[ENCODING_ROWS];
+  twh__lowering lowering;
+  twh__shape    shape;
+  twh__span     span;
+  twh__tile     tile;
+  twh__view     views[3];
+} encoding_host;
+
+/* Rows that see `width` keys each. */
+static void encoding_host_make(encoding_host *made, int64_t width, int64_t dim, int64_t v_dim, int64_t rows)
+{
+  const twh__edge one = { 0, 1, 1, 1 };
+  support_random  random = support_random_at(28, (uint64_t)width);
+
+  memset(made, 0, sizeof *made);
+  for (int64_t i = 0; i < ENCODING_ROWS * ENCODING_QK; ++i) (&made->q[0][0])[i] = (float)(0.1 * support_normal(&random));
+  for (int64_t i = 0; i < ENCODING_KEYS * ENCODING_QK; ++i) (&made->k[0][0])[i] = (float)support_normal(&random);
+  for (int64_t i = 0; i < ENCODING_KEYS * ENCODING_V; ++i) (&made->v[0][0])[i] = (float)support_normal(&random);
+  slot_view(&made->views[0], made->q, 0, ENCODING_QK);
+  slot_view(&made->views[1], made->k, 0, ENCODING_QK);
+  slot_view(&made->views[2], made->v, 0, ENCODING_V);
+  made->lowering.dtype = made->lowering.out_dtype = TWH_F32;
+  made->lowering.kernel_scale = made->lowering.q_factor = 1;
+  made->lowering.v_dim = ENCODING_SLICE;
+  made->shape.qk_dim = dim;
+  made->shape.v_dim = v_dim;
+  made->span.q_len = made->tile.rows = made->tile.unit.rows = rows;
+  made->span.k_len = made->tile.keys = rows + width - 1;
+  made->tile.at_step = 1;
+  made->tile.from = made->tile.seen = one;
+  made->tile.seen.start = width;
+  made->tile.mode = TWH__MODE_HOST;
+}
+
+static void encoding_host_run(encoding_host *made)
+{
+  twh__source source;
+  twh__result result;
+  twh__state  leaf;
+
+  memset(&source, 0, sizeof source);
+  memset(&result, 0, sizeof result);
+  memset(&leaf, 0, sizeof leaf);
+  source.lowering = result.lowering = &made->lowering;
+  source.shape = result.shape = &made->shape;
+  source.spans = &made->span;
+  source.q = &made->views[0];
+  source.k = &made->views[1];
+  source.v = &made->views[2];
+  result.tile = &made->tile;
+  result.out = (char *)made->out;
+  result.out_row_bytes = sizeof made->out[0][0];
+  result.slice_bytes = sizeof made->out[0];
+  leaf.m = made->m;
+  leaf.a = made->a;
+  leaf.factor = made->factor;
+  twh__decode_all_host(&result, &source, &leaf);
+}
+
+static double encoding_weight(const encoding_host *made, int64_t r, int64_t j)
+{
+  double sum = 0;
+  for (int64_t c = 0; c < made->shape.qk_dim; ++c) sum += (double)made->q[r][c] * (double)made->k[j][c];
+  return exp(sum);
+}
+
+static void encoding_host_check(int64_t width, int64_t dim, int64_t v_dim, int64_t rows)
+{
+  static encoding_host made;
+  static double        want[ENCODING_V];
+
+  encoding_host_make(&made, width, dim, v_dim, rows);
+  encoding_host_run(&made);
+  for (int64_t r = 0; r < rows; ++r) {
+    double sum = 0;
+    memset(want, 0, sizeof want);
+    for (int64_t j = r; j < r + width; ++j) {
+      double weight = encoding_weight(&made, r, j);
+      sum += weight;
+      for (int64_t c = 0; c < v_dim; ++c) want[c] += weight * (double)made.v[j][c];
+    }
+    support_assert_at_most(fabs(made.m[r] + log(made.a[r]) - log(sum)), 1e-12, "lse");
+    for (int64_t c = 0; c < v_dim; ++c) {
+      double got = (double)made.out[c / ENCODING_SLICE][r][c % ENCODING_SLICE];
+      support_assert_at_most(fabs(got - want[c] / sum), 1e-6, "output");
+    }
+  }
+}
+
+static void rows_of_the_host_have_any_width(void **state)
+{
+  (void)state;
+  encoding_host_check(1, 5, 3, 40);
+  encoding_host_check(3, 330, 90, 6);
+  encoding_host_check(600, 7, 70, 3);
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = { cmocka_unit_test(encoding_is_done_once_per_order_and_panel) };
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(encoding_is_done_once_per_order_and_panel),
+    cmocka_unit_test(rows_of_the_host_have_any_width),
+  };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,9 @@ static void any_allocation_may_fail(void **state)
       memset(&fill, 0, sizeof fill);
       fill.logit_std = 40.0; /* so that repairs happen */
       twh_pattern_init(&pattern);
-      pattern.flags = TWH_CAUSAL;
+      pattern.flags = TWH_CAUSAL | (i % 2 ? TWH_LEFT : 0);
+      pattern.left = 2;
+      pattern.sink_tokens = i % 4 == 3;
       twh_problem_init(&problem);
       problem.batch = 2;
       problem.q_heads = 2;

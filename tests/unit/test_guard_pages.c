@@ -33,7 +33,7 @@ static void guard_destroy(guard_block *block)
 /* Move the memory of tensors between guard pages. */
 static void guard_tensors(support_tensors *tensors, guard_block *blocks, int at_start)
 {
-  twh_tensor *all[7];
+  twh_tensor *all[SUPPORT_TENSORS];
   int         i;
   all[0] = &tensors->q;
   all[1] = &tensors->k;
@@ -42,7 +42,9 @@ static void guard_tensors(support_tensors *tensors, guard_block *blocks, int at_
   all[4] = &tensors->lse;
   all[5] = &tensors->mask;
   all[6] = &tensors->sinks;
-  for (i = 0; i < 7; ++i) {
+  all[7] = &tensors->key_bias;
+  all[8] = &tensors->slopes;
+  for (i = 0; i < SUPPORT_TENSORS; ++i) {
     memset(&blocks[i], 0, sizeof blocks[i]);
     if (!tensors->memory[i]) continue;
     guard_create(&blocks[i], tensors->bytes[i], at_start);
@@ -51,11 +53,16 @@ static void guard_tensors(support_tensors *tensors, guard_block *blocks, int at_
   }
 }
 
-static void guard_problem(twh_problem *problem, twh_pattern *pattern, int causal, int64_t n, int32_t mask_dtype)
+enum { GUARD_FULL, GUARD_CAUSAL, GUARD_WINDOW, GUARD_PATTERNS };
+
+static void guard_problem(twh_problem *problem, twh_pattern *pattern, int kind, int64_t n, int32_t mask_dtype)
 {
   twh_problem_init(problem);
   twh_pattern_init(pattern);
-  pattern->flags = causal ? TWH_CAUSAL : 0;
+  pattern->flags = kind == GUARD_CAUSAL ? TWH_CAUSAL : kind == GUARD_WINDOW ? TWH_LEFT | TWH_RIGHT : 0;
+  pattern->left = 4;
+  pattern->right = 1;
+  pattern->sink_tokens = kind == GUARD_WINDOW ? 2 : 0;
   problem->pattern = pattern;
   problem->batch = 2;
   problem->q_heads = 4;
@@ -67,42 +74,50 @@ static void guard_problem(twh_problem *problem, twh_pattern *pattern, int causal
   problem->mask_dtype = mask_dtype;
 }
 
+/* Biases too, where the kernel has the coordinates for them. */
+static void guard_biases(twh_problem *problem, const twh_oracle_desc *desc)
+{
+  problem->flags |= TWH_PROBLEM_KEY_BIAS | TWH_PROBLEM_ALIBI;
+  if (!support_must_run(problem, desc)) problem->flags &= ~(uint32_t)(TWH_PROBLEM_KEY_BIAS | TWH_PROBLEM_ALIBI);
+}
+
 static void case_C54_tensors_that_end_at_an_unmapped_page(void **state)
 {
   static const int64_t lengths[] = { 1, 3, 8, 17 };
   int64_t              i, j;
-  int                  at_start, causal, masked;
+  int                  at_start, kind, masked;
   (void)state;
   for (i = 0; i < support_kernel_count; ++i)
     for (j = 0; j < SUPPORT_COUNT(lengths); ++j)
       for (at_start = 0; at_start < 2; ++at_start)
-        for (causal = 0; causal < 2; ++causal)
+        for (kind = 0; kind < GUARD_PATTERNS; ++kind)
           for (masked = 0; masked < 2; ++masked) {
             twh_problem     problem;
             twh_pattern     pattern;
             twh_oracle_desc desc;
             support_tensors tensors, plain;
-            guard_block     blocks[7];
+            guard_block     blocks[SUPPORT_TENSORS];
             support_random  random = support_random_at(support_seed(54), 1);
             support_fill    fill;
             int             b;
             memset(&fill, 0, sizeof fill);
             fill.logit_std = 30.0;
             fill.mask_share = 0.3;
-            guard_problem(&problem, &pattern, causal, lengths[j], masked ? TWH_BOOL : 0);
+            guard_problem(&problem, &pattern, kind, lengths[j], masked ? TWH_BOOL : 0);
             support_kernel_desc(&support_kernels[i], &problem, 8, 8, &desc);
             if (!support_must_run(&problem, &desc)) continue;
+            guard_biases(&problem, &desc);
             support_tensors_create(&plain, &problem, desc.dtype, SUPPORT_DENSE, SUPPORT_LSE | SUPPORT_SINKS);
             support_tensors_fill(&plain, &problem, &fill, &random);
             support_tensors_create(&tensors, &problem, desc.dtype, SUPPORT_DENSE, SUPPORT_LSE | SUPPORT_SINKS);
-            for (b = 0; b < 7; ++b)
+            for (b = 0; b < SUPPORT_TENSORS; ++b)
               if (tensors.memory[b]) memcpy(tensors.memory[b], plain.memory[b], plain.bytes[b]);
             guard_tensors(&tensors, blocks, at_start);
             assert_int_equal(support_solve("C54", &problem, &desc, &plain, NULL, NULL), TWH_OK);
             assert_int_equal(support_solve("C54", &problem, &desc, &tensors, NULL, NULL), TWH_OK);
             assert_memory_equal(tensors.out.data, plain.out.data, plain.bytes[3]);
             assert_memory_equal(tensors.lse.data, plain.lse.data, plain.bytes[4]);
-            for (b = 0; b < 7; ++b)
+            for (b = 0; b < SUPPORT_TENSORS; ++b)
               if (blocks[b].mapping) guard_destroy(&blocks[b]);
             support_tensors_destroy(&tensors);
             support_tensors_destroy(&plain);
@@ -113,21 +128,21 @@ static void case_C54_tensors_that_end_at_an_unmapped_page(void **state)
 static void inputs_are_never_written(void **state)
 {
   int64_t i;
-  int     causal;
+  int     kind;
   (void)state;
   for (i = 0; i < support_kernel_count; ++i)
-    for (causal = 0; causal < 2; ++causal) {
+    for (kind = 0; kind < GUARD_PATTERNS; ++kind) {
       twh_problem     problem;
       twh_pattern     pattern;
       twh_oracle_desc desc;
       support_tensors tensors;
-      guard_block     blocks[7];
+      guard_block     blocks[SUPPORT_TENSORS];
       support_random  random = support_random_at(support_seed(54), 2);
       support_fill    fill;
       int             b;
       memset(&fill, 0, sizeof fill);
       fill.logit_std = 1.0;
-      guard_problem(&problem, &pattern, causal, 20, 0);
+      guard_problem(&problem, &pattern, kind, 20, 0);
       support_kernel_desc(&support_kernels[i], &problem, 8, 8, &desc);
       if (!support_must_run(&problem, &desc)) continue;
       support_tensors_create(&tensors, &problem, desc.dtype, SUPPORT_GAPS, SUPPORT_LSE);
@@ -135,7 +150,7 @@ static void inputs_are_never_written(void **state)
       guard_tensors(&tensors, blocks, 0);
       for (b = 0; b < 3; ++b) assert_int_equal(mprotect(blocks[b].mapping, blocks[b].mapped, PROT_READ), 0);
       assert_int_equal(support_solve("read-only", &problem, &desc, &tensors, NULL, NULL), TWH_OK);
-      for (b = 0; b < 7; ++b)
+      for (b = 0; b < SUPPORT_TENSORS; ++b)
         if (blocks[b].mapping) guard_destroy(&blocks[b]);
       support_tensors_destroy(&tensors);
     }
@@ -144,10 +159,10 @@ static void inputs_are_never_written(void **state)
 static void a_workspace_is_used_from_its_first_to_its_last_byte_at_most(void **state)
 {
   int64_t i;
-  int     causal;
+  int     kind;
   (void)state;
   for (i = 0; i < support_kernel_count; ++i)
-    for (causal = 0; causal < 2; ++causal) {
+    for (kind = 0; kind < GUARD_PATTERNS; ++kind) {
       twh_problem     problem;
       twh_pattern     pattern;
       twh_oracle_desc desc;
@@ -162,7 +177,7 @@ static void a_workspace_is_used_from_its_first_to_its_last_byte_at_most(void **s
       support_fill    fill;
       memset(&fill, 0, sizeof fill);
       fill.logit_std = 40.0;
-      guard_problem(&problem, &pattern, causal, 20, 0);
+      guard_problem(&problem, &pattern, kind, 20, 0);
       support_kernel_desc(&support_kernels[i], &problem, 8, 8, &desc);
       if (!support_must_run(&problem, &desc)) continue;
       support_oracle_create(&oracle, NULL, &desc, NULL);

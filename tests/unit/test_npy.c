@@ -13,6 +13,7 @@
 #include "../../tools/npy.h"
 #include "../../tools/npy_header.h"
 #include "../../tools/number.h"
+#include "../../tools/outfile.h"
 
 static char test_npy_folder[] = "/tmp/twoheads-npy-XXXXXX";
 static char test_npy_path[sizeof test_npy_folder + 16];
@@ -334,12 +335,12 @@ static void npy_write_where_it_cannot_is_an_error(void **state)
   assert_int_equal(npy_allocate("a", TWH_F32, 1, shape, &array, &error), 0);
   assert_int_equal(npy_write("/nonexistent/folder/a.npy", &array, &error), EXIT_FAILED);
   assert_non_null(strstr(error.text, "/nonexistent/folder/a.npy"));
-  assert_int_equal(npy_write_try("/nonexistent/folder/a.npy", &error), EXIT_FAILED);
-  assert_int_equal(npy_write_try(test_npy_folder, &error), EXIT_FAILED);
+  assert_int_equal(outfile_try("/nonexistent/folder/a.npy", &error), EXIT_FAILED);
+  assert_int_equal(outfile_try(test_npy_folder, &error), EXIT_FAILED);
   assert_int_equal(npy_write(test_npy_folder, &array, &error), EXIT_FAILED);
   if (!access("/dev/full", W_OK)) { /* a device is written to, not replaced, and its error is reported */
     struct stat info;
-    assert_int_equal(npy_write_try("/dev/full", &error), 0);
+    assert_int_equal(outfile_try("/dev/full", &error), 0);
     assert_int_equal(npy_write("/dev/full", &array, &error), EXIT_FAILED);
     assert_non_null(strstr(error.text, "No space left"));
     assert_int_equal(stat("/dev/full", &info), 0);
@@ -348,16 +349,16 @@ static void npy_write_where_it_cannot_is_an_error(void **state)
   npy_free(&array);
 }
 
-static void npy_write_try_leaves_nothing_behind(void **state)
+static void outfile_try_leaves_nothing_behind(void **state)
 {
   complaint error;
   (void)state;
 
   unlink(test_npy_path);
-  assert_int_equal(npy_write_try(test_npy_path, &error), 0);
+  assert_int_equal(outfile_try(test_npy_path, &error), 0);
   assert_int_equal(access(test_npy_path, F_OK), -1);
   test_npy_put("kept", 4);
-  assert_int_equal(npy_write_try(test_npy_path, &error), 0);
+  assert_int_equal(outfile_try(test_npy_path, &error), 0);
   test_npy_refused("no .npy file"); /* still the four bytes */
 }
 
@@ -409,7 +410,7 @@ int main(void)
     cmocka_unit_test(npy_read_other_files_are_refused),
     cmocka_unit_test(npy_header_mutated_never_crashes),
     cmocka_unit_test(npy_write_where_it_cannot_is_an_error),
-    cmocka_unit_test(npy_write_try_leaves_nothing_behind),
+    cmocka_unit_test(outfile_try_leaves_nothing_behind),
     cmocka_unit_test(number_whole_takes_whole_numbers_only),
     cmocka_unit_test(number_real_takes_finite_numbers_only),
   };

@@ -162,11 +162,17 @@ static const arguments_row arguments_rows[] = {
   {"mask_dtype", AT(problem.mask_dtype), 'd', 42, TWH_E_ARGUMENT, 0, 0, 0},
   {"reserved", AT(problem.reserved), 'd', 1, TWH_E_VERSION, 0, 0, 0},
   {"q_offset", AT(problem.q_offset), 'q', 9.2e18, TWH_E_OVERFLOW, 0, 0, TWH_CAUSAL},
+  {"q_offset", AT(problem.q_offset), 'q', 9.2e18, TWH_E_OVERFLOW, 0, 0, TWH_LEFT},
+  {"q_offset", AT(problem.q_offset), 'q', -9.2e18, TWH_E_ARGUMENT, 0, 0, TWH_RIGHT},
   {"", AT(problem.q_len), 'q', HUGE_SIZE, TWH_E_OVERFLOW, 0, 0, 0},
   {"", AT(problem.batch), 'q', HUGE_SIZE, TWH_E_OVERFLOW, 0, 0, 0},
   {"", AT(problem.q_heads), 'q', HUGE_SIZE, TWH_E_OVERFLOW, 0, 0, 0},
   {"flags", AT(pattern.flags), 'd', 1 << 9, TWH_E_VERSION, 0, 0, 0},
   {"sink_tokens", AT(pattern.sink_tokens), 'q', -1, TWH_E_ARGUMENT, 0, PATTERN, 0},
+  {"left", AT(pattern.left), 'q', -1, TWH_E_ARGUMENT, 0, PATTERN, TWH_LEFT},
+  {"right", AT(pattern.right), 'q', -1, TWH_E_ARGUMENT, 0, PATTERN, TWH_RIGHT},
+  {"qk_dim", AT(problem.flags), 'd', TWH_PROBLEM_KEY_BIAS, TWH_E_UNSUPPORTED, 0, 0, 0},
+  {"qk_dim", AT(problem.flags), 'd', TWH_PROBLEM_ALIBI, TWH_E_UNSUPPORTED, 0, 0, TWH_CAUSAL},
   {"q_len", AT(sequences[0].q_len), 'q', -1, TWH_E_ARGUMENT, 1, 0, 0},
   {"k_len", AT(sequences[1].k_len), 'q', -1, TWH_E_ARGUMENT, 1, 0, 0},
   {"q_begin", AT(sequences[1].q_begin), 'q', -1, TWH_E_ARGUMENT, 1, 0, 0},
@@ -174,7 +180,7 @@ static const arguments_row arguments_rows[] = {
   {"k_offset", AT(sequences[0].k_offset), 'q', -1, TWH_E_ARGUMENT, 1, 0, 0},
   {"", AT(sequences[0].k_offset), 'q', 9.2e18, TWH_E_OVERFLOW, 1, 0, TWH_CAUSAL},
   {"", AT(sequences[1].q_begin), 'q', 9.223372036854775e18, TWH_E_OVERFLOW, 1, 0, 0},
-  {"flags", AT(options.flags), 'd', 1, TWH_E_VERSION, 0, 0, 0},
+  {"flags", AT(options.flags), 'd', 2, TWH_E_VERSION, 0, 0, 0},
   {"workspace_limit", AT(options.workspace_limit), 'q', -1, TWH_E_ARGUMENT, 0, 0, 0},
   {"max_calls_per_batch", AT(options.max_calls_per_batch), 'q', -1, TWH_E_ARGUMENT, 0, 0, 0},
 };
@@ -270,9 +276,9 @@ static void a_kernel_that_masks_too_little_is_refused_where_it_has_nothing_else(
   s.desc.causal_offset = 1;
   s.pattern.flags = TWH_CAUSAL;
   support_assert_status(arguments_try(&s, &error), TWH_OK, &error, NULL); /* it has a mask operand */
-  s.desc.mask_modes = TWH_MASK_CAUSAL;
-  support_assert_status(arguments_try(&s, &error), TWH_E_UNSUPPORTED, &error, "causal_offset");
   s.desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL;
+  support_assert_status(arguments_try(&s, &error), TWH_OK, &error, NULL); /* it can run unmasked */
+  s.desc.mask_modes = TWH_MASK_CAUSAL;
   support_assert_status(arguments_try(&s, &error), TWH_E_UNSUPPORTED, &error, "causal_offset");
 }
 
@@ -318,7 +324,7 @@ static void null_where_it_is_not_allowed_is_refused(void **state)
   twh_context_destroy(NULL);
 }
 
-static void a_window_is_refused_and_a_negative_one_is_a_mistake(void **state)
+static void a_negative_side_is_a_mistake_and_an_unused_one_is_not(void **state)
 {
   static const struct {
     uint32_t    flags;
@@ -330,6 +336,10 @@ static void a_window_is_refused_and_a_negative_one_is_a_mistake(void **state)
     {TWH_LEFT | TWH_RIGHT, 2, -5, 0, TWH_E_ARGUMENT, "right"},
     {TWH_CAUSAL | TWH_LEFT, -1, 0, 0, TWH_E_ARGUMENT, "left"},
     {TWH_CAUSAL | TWH_LEFT, 2, 0, -1, TWH_E_ARGUMENT, "sink_tokens"},
+    {TWH_CAUSAL | TWH_LEFT, 2, 0, 0, TWH_OK, NULL},
+    {TWH_LEFT | TWH_RIGHT, 0, 0, 0, TWH_OK, NULL},
+    {TWH_CAUSAL | TWH_LEFT | TWH_RIGHT, 2, 3, 4, TWH_OK, NULL},
+    {TWH_CAUSAL, 2, 3, 0, TWH_OK, NULL}, /* used only with their flags */
   };
   int64_t i;
   (void)state;
@@ -450,7 +460,7 @@ int main(void)
     cmocka_unit_test(one_hook_of_a_pair_is_refused),
     cmocka_unit_test(a_kernel_that_masks_too_little_is_refused_where_it_has_nothing_else),
     cmocka_unit_test(null_where_it_is_not_allowed_is_refused),
-    cmocka_unit_test(a_window_is_refused_and_a_negative_one_is_a_mistake),
+    cmocka_unit_test(a_negative_side_is_a_mistake_and_an_unused_one_is_not),
     cmocka_unit_test(case_C97_unknown_struct_sizes_are_answered_not_trusted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* Relations that hold for attention whatever the numbers are, on every kernel of the table: permuted keys, a constant added to
- * all scores, duplicated keys, a single key, masked keys against absent ones, linearity in the values.
+ * all scores, duplicated keys, a single key, masked keys against absent ones, linearity in the values, windows seen in a mirror
+ * and windows against a mask that says the same.
  *
  * Inputs are small multiples of powers of two, exact in every dtype, so that both sides of a relation get the same bytes. */
 #include "support.h"
@@ -7,7 +8,8 @@
 enum { RELATIONS_DIM = 4, RELATIONS_MOST = 40 };
 
 typedef struct relations_data {
-  int64_t q_len, k_len;
+  int64_t q_len, k_len, left, right; /* left and right: of a window, where `window` is 1 */
+  int     window;
   double  q[RELATIONS_MOST * RELATIONS_DIM], k[RELATIONS_MOST * RELATIONS_DIM], v[RELATIONS_MOST * RELATIONS_DIM];
   double  out[RELATIONS_MOST * RELATIONS_DIM], lse[RELATIONS_MOST];
   unsigned char mask[RELATIONS_MOST * RELATIONS_MOST];
@@ -40,6 +42,9 @@ static int relations_solve(relations_data *data, const support_kernel *kernel, i
   head.problem.qk_dim = head.problem.v_dim = RELATIONS_DIM;
   head.problem.scale = 0.5;
   head.problem.mask_dtype = masked ? TWH_BOOL : 0;
+  head.pattern.flags = data->window ? TWH_LEFT | TWH_RIGHT : 0;
+  head.pattern.left = data->left;
+  head.pattern.right = data->right;
   head.q = data->q;
   head.k = data->k;
   head.v = data->v;
@@ -183,6 +188,52 @@ static void relations_linear(const support_kernel *kernel, int64_t m, support_ra
   relations_compare(&a, &both, kernel, NULL, 4.0);
 }
 
+static void relations_flip(double *row, int64_t n)
+{
+  int64_t i, c;
+  for (i = 0; i < n / 2; ++i)
+    for (c = 0; c < RELATIONS_DIM; ++c) {
+      double t = row[i * RELATIONS_DIM + c];
+      row[i * RELATIONS_DIM + c] = row[(n - 1 - i) * RELATIONS_DIM + c];
+      row[(n - 1 - i) * RELATIONS_DIM + c] = t;
+    }
+}
+
+static void relations_mirror(const support_kernel *kernel, int64_t m, support_random *random)
+{
+  relations_data a, b;
+  int64_t        n = support_between(random, 1, 30), i;
+  double         t;
+  relations_make(&a, random, n, n);
+  a.window = 1;
+  a.left = support_below(random, m + 3);
+  a.right = support_one_in(random, 3) ? 100 : support_below(random, m + 3);
+  b = a;
+  b.left = a.right;
+  b.right = a.left;
+  relations_flip(b.q, n);
+  relations_flip(b.k, n);
+  relations_flip(b.v, n);
+  if (!relations_solve(&a, kernel, m, 0) || !relations_solve(&b, kernel, m, 0)) return;
+  relations_flip(b.out, n);
+  for (i = 0; i < n / 2; ++i) t = b.lse[i], b.lse[i] = b.lse[n - 1 - i], b.lse[n - 1 - i] = t;
+  relations_compare(&a, &b, kernel, NULL, 4.0);
+}
+
+static void relations_window_mask(const support_kernel *kernel, int64_t m, support_random *random)
+{
+  relations_data a, b;
+  int64_t        i, j;
+  relations_make(&a, random, support_between(random, 1, 20), support_between(random, 1, 30));
+  a.left = support_below(random, m + 3);
+  a.right = support_below(random, m + 3);
+  b = a;
+  a.window = 1;
+  for (i = 0; i < b.q_len; ++i)
+    for (j = 0; j < b.k_len; ++j) b.mask[i * b.k_len + j] = i - j <= b.left && j - i <= b.right;
+  if (relations_solve(&a, kernel, m, 0) && relations_solve(&b, kernel, m, 1)) relations_compare(&a, &b, kernel, NULL, 4.0);
+}
+
 static void permuting_the_keys_changes_nothing(void **state)
 {
   (void)state;
@@ -219,6 +270,18 @@ static void the_result_is_linear_in_the_values(void **state)
   relations_each(relations_linear, 6);
 }
 
+static void a_window_in_the_mirror_is_a_window(void **state)
+{
+  (void)state;
+  relations_each(relations_mirror, 7);
+}
+
+static void a_window_is_a_mask_that_says_the_same(void **state)
+{
+  (void)state;
+  relations_each(relations_window_mask, 8);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -228,6 +291,8 @@ int main(void)
     cmocka_unit_test(a_single_key_returns_its_value),
     cmocka_unit_test(masked_keys_are_as_good_as_absent),
     cmocka_unit_test(the_result_is_linear_in_the_values),
+    cmocka_unit_test(a_window_in_the_mirror_is_a_window),
+    cmocka_unit_test(a_window_is_a_mask_that_says_the_same),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,14 +1,32 @@
 /* The same bits whatever the threads, batches and memory, and plans that many threads use at once. */
 #include "support.h"
 
+enum { REPEAT_FULL, REPEAT_CAUSAL, REPEAT_WINDOW, REPEAT_RAGGED, REPEAT_KINDS };
+enum { REPEAT_STEP = SUPPORT_SANITIZED ? 5 : 1 }; /* through the table of kernels */
+
 typedef struct repeat_setup {
   twh_problem     problem;
   twh_pattern     pattern;
+  twh_sequence    sequences[9];
   twh_oracle_desc desc;
   support_tensors want; /* inputs, and the result of a plain run */
 } repeat_setup;
 
-static int repeat_begin(repeat_setup *s, const support_kernel *kernel, int causal, int64_t n)
+/* Many short sequences, which share slots where the kernel can keep them apart. */
+static void repeat_requests(repeat_setup *s)
+{
+  int64_t b, rows = 0;
+  for (b = 0; b < SUPPORT_COUNT(s->sequences); ++b) {
+    s->sequences[b].q_begin = s->sequences[b].k_begin = rows;
+    s->sequences[b].q_len = s->sequences[b].k_len = 1 + b * 3 % 5;
+    rows += s->sequences[b].q_len;
+  }
+  s->problem.batch = SUPPORT_COUNT(s->sequences);
+  s->problem.sequences = s->sequences;
+  s->problem.q_len = s->problem.k_len = 0;
+}
+
+static int repeat_begin(repeat_setup *s, const support_kernel *kernel, int kind, int64_t n)
 {
   support_random random = support_random_at(support_seed(85), (uint64_t)n);
   support_fill   fill;
@@ -17,13 +35,16 @@ static int repeat_begin(repeat_setup *s, const support_kernel *kernel, int causa
   fill.logit_std = n % 2 ? 1.0 : 30.0; /* without and with repairs */
   twh_problem_init(&s->problem);
   twh_pattern_init(&s->pattern);
-  s->pattern.flags = causal ? TWH_CAUSAL : 0;
+  s->pattern.flags = (kind != REPEAT_FULL ? TWH_CAUSAL : 0) | (kind == REPEAT_WINDOW ? TWH_LEFT : 0);
+  s->pattern.left = 5;
+  s->pattern.sink_tokens = kind == REPEAT_WINDOW ? 2 : 0;
   s->problem.pattern = &s->pattern;
   s->problem.batch = 2;
   s->problem.q_heads = 4;
   s->problem.kv_heads = 2;
   s->problem.q_len = s->problem.k_len = n;
   s->problem.qk_dim = s->problem.v_dim = 5;
+  if (kind == REPEAT_RAGGED) repeat_requests(s);
   support_kernel_desc(kernel, &s->problem, 8, 8, &s->desc);
   if (!support_must_run(&s->problem, &s->desc)) return 0;
   support_tensors_create(&s->want, &s->problem, TWH_F32, SUPPORT_DENSE, SUPPORT_LSE);
@@ -107,15 +128,16 @@ static void results_have_the_same_bits_however_they_are_computed(void **state)
   static const int64_t threads[] = { 1, 2, 8 }, batches[] = { 1, 2, 3, 7 }, hints[] = { 1, 2, 3, 8, 100 },
                        limits[] = { 1, 3000, 20000, (int64_t)1 << 30 };
   int64_t i, j, n;
-  int     causal;
+  int     kind;
   (void)state;
-  for (i = 0; i < support_kernel_count; ++i)
-    for (causal = 0; causal < 2; ++causal)
-      for (n = 37 + 11 * causal; n < 50; n += 100) { /* without and with repairs */
+  for (i = 0; i < support_kernel_count; i += REPEAT_STEP)
+    for (kind = 0; kind < REPEAT_KINDS; ++kind)
+      for (n = 37 + 11 * (kind % 2); n < 50; n += 100) { /* without and with repairs */
         const char  *name = support_kernels[i].name;
         repeat_setup s;
         repeat_way   way;
-        if (!repeat_begin(&s, &support_kernels[i], causal, n)) continue;
+        if (kind >= REPEAT_WINDOW && (i + kind) % 3) continue; /* they take many waves, and most of the time is the threads' */
+        if (!repeat_begin(&s, &support_kernels[i], kind, n)) continue;
         for (j = 0; j < SUPPORT_COUNT(threads); ++j) {
           memset(&way, 0, sizeof way);
           way.threads = way.parallelism = way.concurrent = threads[j];
@@ -195,10 +217,10 @@ static void *repeat_work(void *arg)
 static void case_C85_and_C91_many_threads_execute_one_plan(void **state)
 {
   int64_t i, j, concurrent;
-  int     causal;
+  int     kind;
   (void)state;
-  for (i = 0; i < support_kernel_count; i += 3)
-    for (causal = 0; causal < 2; ++causal)
+  for (i = 0; i < support_kernel_count; i += SUPPORT_SANITIZED ? 15 : 5)
+    for (kind = 0; kind < REPEAT_KINDS; ++kind)
       for (concurrent = 1; concurrent <= 8; concurrent += 7) {
         repeat_setup   s;
         support_oracle oracle;
@@ -207,7 +229,8 @@ static void case_C85_and_C91_many_threads_execute_one_plan(void **state)
         twh_plan      *plan = NULL;
         repeat_job     jobs[8];
         pthread_t      threads[8];
-        if (!repeat_begin(&s, &support_kernels[i], causal, 20 + concurrent)) continue;
+        if (kind >= REPEAT_WINDOW && i % 15 != 0) continue;
+        if (!repeat_begin(&s, &support_kernels[i], kind, 20 + concurrent)) continue;
         context = support_context(&memory, concurrent > 1 ? 2 : 0, 2);
         s.desc.max_concurrent_batches = concurrent;
         support_oracle_create(&oracle, context, &s.desc, NULL);
@@ -287,7 +310,7 @@ static void case_C94_created_used_and_destroyed_on_three_threads(void **state)
   for (i = 0; i < support_kernel_count; i += 5) {
     repeat_travel travel;
     memset(&travel, 0, sizeof travel);
-    if (!repeat_begin(&travel.setup, &support_kernels[i], 0, 21)) continue;
+    if (!repeat_begin(&travel.setup, &support_kernels[i], REPEAT_FULL, 21)) continue;
     travel.setup.problem.pattern = NULL; /* it lies where it was; the problem means the same without it */
     travel.context = support_context(&travel.memory, 2, 2);
     support_oracle_create(&travel.oracle, travel.context, &travel.setup.desc, NULL);

@@ -22,14 +22,34 @@ static double decode_share(const twh__result *result, int64_t position, int64_t 
 }
 
 /* What decoding one tile needs again for every row. */
+enum { DECODE_ANCHORS = TWH__MAX_ANCHORS + 2 };
+
 typedef struct decode_tile {
   double           mean_count;                  /* pads per copy of the keys: TWH__PAD_MEAN */
   double           counted;                     /* how often the lse counts each key */
   int64_t          anchor_column, share_column; /* -1: none */
-  int64_t          anchors;                     /* different ones */
-  twh__score_key   anchor[TWH__MAX_ANCHORS], mean;
+  int64_t          anchors;                     /* that were read beforehand; -1: too many for that */
+  twh__score_key   anchor[DECODE_ANCHORS], mean;
   twh__score_query query;
 } decode_tile;
+
+/* Of a tile with many anchors: those among the keys that the row sees. */
+static twh__exp_sum decode_many_anchors(const twh__result *result, const decode_tile *now)
+{
+  const twh__tile *tile = result->tile;
+  int64_t          step = tile->anchor_step, last = tile->keys - 1, i = now->query.row;
+  twh__exp_sum     sum = { -(double)INFINITY, 0 };
+  double           score;
+
+  if (tile->lead > 0 && twh__score_at(result, &now->query, 0, &score)) twh__exp_sum_add(&sum, score);
+  for (int64_t j = twh__round_up(twh__tile_from(tile, i), step); j < twh__tile_seen(tile, i); j += step) {
+    if (twh__score_at(result, &now->query, tile->key_at + j, &score)) twh__exp_sum_add(&sum, score);
+  }
+  if (tile->anchor_last && last % step != 0 && twh__score_at(result, &now->query, tile->key_at + last, &score)) {
+    twh__exp_sum_add(&sum, score);
+  }
+  return sum;
+}
 
 /* The sum of e^score over the tile's anchors that the row sees. */
 static twh__exp_sum decode_anchors(const twh__result *result, const decode_tile *now)
@@ -37,39 +57,43 @@ static twh__exp_sum decode_anchors(const twh__result *result, const decode_tile 
   twh__exp_sum sum = { -(double)INFINITY, 0 };
   double       score;
 
+  if (now->anchors < 0) return decode_many_anchors(result, now);
   for (int64_t a = 0; a < now->anchors; ++a) {
     if (twh__score(result, &now->query, &now->anchor[a], &score)) twh__exp_sum_add(&sum, score);
   }
   return sum;
 }
 
-static void decode_read_keys(const twh__result *result, decode_tile *now)
+static void decode_read_anchors(const twh__result *result, decode_tile *now)
 {
   const twh__tile *tile = result->tile;
-  int64_t          before = -1;
+  int64_t          step = tile->anchor_step, last = tile->keys - 1, count = twh__ceil_div(tile->keys, step) + (tile->lead > 0);
+  int              extra = tile->anchor_last && last % step != 0;
 
+  now->anchors = -1;
+  if (count + extra > DECODE_ANCHORS) return;
   now->anchors = 0;
-  for (int64_t a = 0; now->anchor_column >= 0 && a < result->lowering->anchors; ++a) {
-    int64_t at = twh__anchor_at(tile->keys, result->lowering->anchors, a);
-    if (at > before) twh__score_read_key(result, at, &now->anchor[now->anchors++]);
-    before = at;
-  }
-  if (now->mean_count > 0) twh__score_read_key(result, tile->slot_keys - 1, &now->mean);
+  if (tile->lead > 0) twh__score_read_key(result, 0, &now->anchor[now->anchors++]);
+  for (int64_t j = 0; j <= last; j += step) twh__score_read_key(result, tile->key_at + j, &now->anchor[now->anchors++]);
+  if (extra) twh__score_read_key(result, tile->key_at + last, &now->anchor[now->anchors++]);
 }
 
 static void decode_begin(const twh__result *result, decode_tile *now)
 {
   const twh__tile *tile = result->tile;
-  int64_t          copies = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / tile->keys : 1;
+  int64_t          used = twh__tile_used(tile), copies = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / used : 1;
   int              anchor = tile->reading == TWH__READ_ANCHOR || tile->reading == TWH__READ_ANCHOR_SHARE;
   int              share = tile->reading == TWH__READ_LSE_SHARE || tile->reading == TWH__READ_ANCHOR_SHARE;
 
-  now->mean_count = tile->pads == TWH__PAD_MEAN ? (double)(tile->slot_keys - copies * tile->keys) / (double)copies : 0;
+  now->mean_count = tile->pads == TWH__PAD_MEAN ? (double)(tile->slot_keys - copies * used) / (double)copies : 0;
   now->counted = (double)copies;
   now->anchor_column = anchor ? result->shape->v_dim : -1;
   now->share_column = share ? result->shape->v_dim + anchor : -1;
   /* the share column holds the lift in place of 1: beside an anchor column it cancels, beside an lse it does not */
   if (tile->reading == TWH__READ_LSE_SHARE) now->counted = result->lift;
+  now->anchors = 0;
+  if (anchor) decode_read_anchors(result, now);
+  if (now->mean_count > 0) twh__score_read_key(result, tile->slot_keys - 1, &now->mean);
 }
 
 /* The sum of one row, a e^m, and the factor of its outputs. 0 if it cannot be read. */
@@ -79,7 +103,7 @@ static int decode_row(const twh__result *result, decode_tile *now, int64_t i, do
   int64_t              position = result->tile->at + i * result->tile->at_step;
 
   *factor = 1;
-  if (now->anchors > 0 || now->mean_count > 0) twh__score_read_query(result, i, &now->query);
+  if (now->anchors != 0 || now->mean_count > 0) twh__score_read_query(result, i, &now->query);
   if (now->anchor_column >= 0) {
     double       weight = decode_share(result, position, now->anchor_column);
     twh__exp_sum sum = decode_anchors(result, now);
@@ -109,16 +133,7 @@ static int decode_row(const twh__result *result, decode_tile *now, int64_t i, do
   return isfinite(*m) && *a > 0 && isfinite(*a);
 }
 
-static void decode_neutral(const twh__state *leaf, int64_t row, int64_t rows)
-{
-  for (int64_t r = row; r < row + rows; ++r) {
-    leaf->m[r] = -(double)INFINITY;
-    leaf->a[r] = 0;
-    leaf->factor[r] = 1;
-  }
-}
-
-static void decode_place_outputs(const twh__result *result, twh__state *leaf)
+void twh__decode_place(const twh__result *result, twh__state *leaf)
 {
   leaf->b = NULL;
   leaf->out = result->out;
@@ -130,6 +145,11 @@ static void decode_place_outputs(const twh__result *result, twh__state *leaf)
   leaf->at = result->tile->at;
   leaf->at_step = result->tile->at_step;
   leaf->dtype = result->lowering->out_dtype;
+  if (!twh__tile_is_host(result->tile)) return;
+  for (int64_t i = 0; i < leaf->rows; ++i) {
+    leaf->m[leaf->at + i * leaf->at_step] = (double)NAN;
+    leaf->a[leaf->at + i * leaf->at_step] = leaf->factor[leaf->at + i * leaf->at_step] = 1;
+  }
 }
 
 /* The plainest reading, most rows of kernels that return lse: no host score, no share, nothing hidden. */
@@ -140,11 +160,12 @@ TWH__CLONES static int64_t decode_lse(const twh__result *result, const decode_ti
   int64_t          flagged = 0;
 
   for (int64_t i = 0; i < tile->rows; ++i) {
-    double m = (double)result->lse[tile->at + i * tile->at_step] * unit;
-    int    good = fabs(m) <= DECODE_LARGEST_LSE;
-    leaf->m[tile->row + i] = good ? m : (double)NAN;
-    leaf->a[tile->row + i] = good ? a : 1;
-    leaf->factor[tile->row + i] = 1;
+    int64_t position = tile->at + i * tile->at_step;
+    double  m = (double)result->lse[position] * unit;
+    int     good = fabs(m) <= DECODE_LARGEST_LSE;
+    leaf->m[position] = good ? m : (double)NAN;
+    leaf->a[position] = good ? a : 1;
+    leaf->factor[position] = 1;
     flagged += !good;
   }
   return flagged;
@@ -156,7 +177,7 @@ static int decode_is_plain_anchor(const twh__result *result, const decode_tile *
   const twh__lowering *lowering = result->lowering;
   return result->tile->reading == TWH__READ_ANCHOR && now->anchors == 1 && now->mean_count == 0 && !result->any &&
          lowering->dtype == TWH_F32 && lowering->out_dtype == TWH_F32 && lowering->softcap == 0 && !lowering->f16_scores &&
-         result->shape->qk_dim <= TWH__SCORE_PIECE;
+         twh__score_dim(result) <= TWH__SCORE_PIECE;
 }
 
 TWH__CLONES static int64_t decode_plain_anchor(const twh__result *result, const decode_tile *now, twh__state *leaf)
@@ -164,18 +185,54 @@ TWH__CLONES static int64_t decode_plain_anchor(const twh__result *result, const 
   const twh__tile *tile = result->tile;
   int64_t          slice = now->anchor_column / result->lowering->v_dim, column = now->anchor_column % result->lowering->v_dim;
   const char      *out = result->out + slice * result->slice_bytes;
+  int64_t          dim = twh__score_dim(result), flagged = 0;
+
+  for (int64_t i = 0; i < tile->rows; ++i) {
+    int64_t      position = tile->at + i * tile->at_step;
+    const float *query = (const float *)(const void *)(result->q.data + position * result->q.row_bytes);
+    double       weight = (double)((const float *)(const void *)(out + position * result->out_row_bytes))[column];
+    double       m = result->lowering->kernel_scale * twh__score_dot(query, now->anchor[0].value, dim);
+    int          good = weight >= result->lowering->flag_below && fabs(m) <= DECODE_LARGEST && weight <= DECODE_LARGEST;
+    leaf->m[position] = good ? m : (double)NAN;
+    leaf->a[position] = good ? 1 / weight : 1;
+    leaf->factor[position] = 1;
+    flagged += !good;
+  }
+  return flagged;
+}
+
+void twh__decode_shift(const twh__result *result, twh__state *leaf, int64_t first, int64_t last)
+{
+  const twh__tile *tile = result->tile;
+
+  if (!result->shape->alibi) return;
+  for (int64_t i = first; i < last; ++i) {
+    const twh__span *span = twh__source_span(result->source, tile);
+    int64_t          head, row;
+    twh__unit_row(&tile->unit, span, tile->row + i, &head, &row);
+    leaf->m[tile->at + i * tile->at_step] +=
+      twh__bias_slope(result->source, head) * (double)(twh__bias_ref(span, tile) - row - span->q_origin);
+  }
+}
+
+/* Any reading, row by row. */
+static int64_t decode_rows(const twh__result *result, decode_tile *now, twh__state *leaf)
+{
+  const twh__tile *tile = result->tile;
   int64_t          flagged = 0;
 
   for (int64_t i = 0; i < tile->rows; ++i) {
-    int64_t      position = tile->at + i * tile->at_step, row = tile->row + i;
-    const float *query = (const float *)(const void *)(result->q.data + position * result->q.row_bytes);
-    double       weight = (double)((const float *)(const void *)(out + position * result->out_row_bytes))[column];
-    double       m = result->lowering->kernel_scale * twh__score_dot(query, now->anchor[0].value, result->shape->qk_dim);
-    int          good = weight >= result->lowering->flag_below && fabs(m) <= DECODE_LARGEST && weight <= DECODE_LARGEST;
-    leaf->m[row] = good ? m : (double)NAN;
-    leaf->a[row] = good ? 1 / weight : 1;
-    leaf->factor[row] = 1;
-    flagged += !good;
+    int64_t position = tile->at + i * tile->at_step;
+    double *m = &leaf->m[position], *a = &leaf->a[position], *factor = &leaf->factor[position];
+    if (result->any && !result->any[position]) {
+      *m = -(double)INFINITY;
+      *a = 0;
+      *factor = 1;
+    } else if (tile->reading == TWH__READ_BUCKET || !decode_row(result, now, i, m, a, factor)) {
+      *m = (double)NAN;
+      *a = *factor = 1;
+      ++flagged;
+    }
   }
   return flagged;
 }
@@ -183,27 +240,20 @@ TWH__CLONES static int64_t decode_plain_anchor(const twh__result *result, const 
 int64_t twh__decode(const twh__result *result, twh__state *leaf)
 {
   const twh__tile *tile = result->tile;
-  int64_t          flagged = 0;
+  int64_t          flagged;
   decode_tile      now;
 
+  twh__decode_place(result, leaf);
+  if (twh__tile_is_host(tile)) return tile->rows;
   decode_begin(result, &now);
-  decode_read_keys(result, &now);
-  decode_place_outputs(result, leaf);
-  decode_neutral(leaf, 0, tile->row);
-  decode_neutral(leaf, tile->row + tile->rows, tile->unit.rows - tile->row - tile->rows);
-  if (tile->reading == TWH__READ_LSE && !result->any && now.mean_count == 0) return decode_lse(result, &now, leaf);
-  if (decode_is_plain_anchor(result, &now)) return decode_plain_anchor(result, &now, leaf);
-  for (int64_t i = 0; i < tile->rows; ++i) {
-    int64_t row = tile->row + i;
-    if (result->any && !result->any[i]) {
-      decode_neutral(leaf, row, 1);
-    } else if (tile->reading == TWH__READ_BUCKET ||
-               !decode_row(result, &now, i, &leaf->m[row], &leaf->a[row], &leaf->factor[row])) {
-      leaf->m[row] = (double)NAN;
-      leaf->a[row] = leaf->factor[row] = 1;
-      ++flagged;
-    }
+  if (tile->reading == TWH__READ_LSE && !result->any && now.mean_count == 0) {
+    flagged = decode_lse(result, &now, leaf);
+  } else if (decode_is_plain_anchor(result, &now)) {
+    flagged = decode_plain_anchor(result, &now, leaf);
+  } else {
+    flagged = decode_rows(result, &now, leaf);
   }
+  twh__decode_shift(result, leaf, 0, tile->rows);
   return tile->reading == TWH__READ_BUCKET ? twh__decode_repair(result, leaf) : flagged;
 }
 
@@ -213,9 +263,10 @@ int64_t twh__decode_find_nan(const twh__result *result, int64_t *part)
   const twh__tile     *tile = result->tile;
   int64_t              parts = lowering->values_parts + (result->buckets != NULL);
 
+  if (twh__tile_is_host(tile)) return -1;
   for (int64_t i = 0; i < tile->rows; ++i) {
     int64_t position = tile->at + i * tile->at_step;
-    if (result->any && !result->any[i]) continue;
+    if (result->any && !result->any[position]) continue;
     *part = 0;
     if (result->lse && isnan(result->lse[position])) return i;
     for (*part = 0; *part < parts; ++*part) {

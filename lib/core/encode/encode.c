@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/encode/encode.h"
+#include "core/encode/operand.h"
 
 void twh__unit_row(const twh__unit *unit, const twh__span *span, int64_t r, int64_t *head, int64_t *row)
 {
@@ -12,18 +12,21 @@ void twh__unit_row(const twh__unit *unit, const twh__span *span, int64_t r, int6
     *head += number / span->q_len;
     number %= span->q_len;
   }
-  *row = span->q_begin + number;
+  *row = twh__span_row(span, number);
 }
 
-/* to = from * factor, rounded once to f32 and once to the kernel's dtype. */
-static void encode_scaled(char *to, int32_t to_dtype, const char *from, int32_t from_dtype, double factor, int64_t n)
+void twh__encode_row(char *to, int32_t to_dtype, const char *from, int32_t from_dtype, double factor, int64_t n)
 {
   float part[64];
 
+  if (factor == 1) {
+    twh__convert(to, to_dtype, from, from_dtype, n);
+    return;
+  }
   for (int64_t done = 0; done < n; done += 64) {
     int64_t count = twh__min(64, n - done);
     if (from_dtype == TWH_F64) {
-      for (int64_t i = 0; i < count; ++i) part[i] = (float)(((const double *)from)[done + i] * factor);
+      for (int64_t i = 0; i < count; ++i) part[i] = (float)(((const double *)(const void *)from)[done + i] * factor);
     } else {
       twh__to_f32(part, from + done * twh__dtype_bytes(from_dtype), from_dtype, count);
       for (int64_t i = 0; i < count; ++i) part[i] = (float)(part[i] * factor);
@@ -32,77 +35,129 @@ static void encode_scaled(char *to, int32_t to_dtype, const char *from, int32_t 
   }
 }
 
-void twh__encode_queries(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile)
+static void encode_tile_queries(char *to, int64_t row_bytes, const twh__source *source, const twh__slot *slot,
+                                const twh__tile *tile, uint32_t code)
 {
   const twh__lowering *lowering = source->lowering;
   const twh__view     *q = source->q;
-  int64_t              dim = source->shape->qk_dim, item = twh__dtype_bytes(lowering->dtype);
-  int                  whole = tile->rows == tile->slot_rows && lowering->qk_dim == dim;
+  const twh__span     *span = twh__source_span(source, tile);
+  int64_t              dim = source->shape->qk_dim;
 
-  if (!whole) memset(to, 0, (size_t)((tile->slot_rows - 1) * row_bytes + lowering->qk_dim * item));
   for (int64_t i = 0; i < tile->rows; ++i) {
-    char       *row = to + (tile->at + i * tile->at_step) * row_bytes;
-    const char *from;
-    int64_t     head, number;
-    twh__unit_row(&tile->unit, source->span, tile->row + i, &head, &number);
-    from = twh__view_row(q, source->span->batch, head, number);
-    if (lowering->q_factor == 1) {
-      twh__convert(row, lowering->dtype, from, q->dtype, dim);
-    } else {
-      encode_scaled(row, lowering->dtype, from, q->dtype, lowering->q_factor, dim);
-    }
-    if (lowering->dead != 0) twh__store(row, lowering->dtype, dim, -lowering->dead);
+    char   *row = to + (tile->at + i * tile->at_step) * row_bytes;
+    int64_t head, number;
+    twh__unit_row(&tile->unit, span, tile->row + i, &head, &number);
+    twh__encode_row(row, lowering->dtype, twh__view_row(q, span->batch, head, number), q->dtype, lowering->q_factor, dim);
+    for (int64_t p = 0; p < lowering->bias_parts; ++p) twh__store(row, lowering->dtype, dim + p, 1);
+    twh__code_query(row, source, slot, tile, code, i);
   }
 }
 
-/* The mean of the first `keys` rows, column by column in float64. */
-static void encode_mean_key(char *to, const char *block, int64_t row_bytes, int64_t keys, int64_t dim, int32_t dtype)
+void twh__encode_queries(char *to, int64_t row_bytes, const twh__source *source, const twh__slot *slot)
 {
-  for (int64_t c = 0; c < dim; ++c) {
+  const twh__lowering *lowering = source->lowering;
+  const twh__tile     *first = slot->tiles;
+  int64_t              item = twh__dtype_bytes(lowering->dtype), rows = 0;
+  uint32_t             code = twh__code_first(slot);
+
+  for (int64_t t = 0; t < slot->count; ++t) rows += twh__tile_is_host(&slot->tiles[t]) ? 0 : slot->tiles[t].rows;
+  if (rows != first->slot_rows || lowering->qk_dim != source->shape->qk_dim) {
+    memset(to, 0, (size_t)((first->slot_rows - 1) * row_bytes + lowering->qk_dim * item));
+  }
+  for (int64_t t = 0; t < slot->count; ++t) {
+    if (!twh__tile_is_host(&slot->tiles[t])) encode_tile_queries(to, row_bytes, source, slot, &slot->tiles[t], code);
+    code = twh__code_next(slot, code);
+  }
+}
+
+/* The mean of the first `keys` rows, column by column in float64; of biases the mean of their sums. */
+static void encode_mean_key(char *to, const char *block, int64_t row_bytes, int64_t keys, const twh__source *source)
+{
+  int64_t dim = source->shape->qk_dim, parts = source->lowering->bias_parts;
+  int32_t dtype = source->lowering->dtype;
+  double  bias = 0;
+
+  for (int64_t c = 0; c < dim + parts; ++c) {
     double sum = 0;
     for (int64_t j = 0; j < keys; ++j) sum += twh__load(block + j * row_bytes, dtype, c);
-    twh__store(to, dtype, c, sum / (double)keys);
+    if (c < dim) {
+      twh__store(to, dtype, c, sum / (double)keys);
+    } else {
+      bias += sum / (double)keys;
+    }
   }
+  if (parts > 0) twh__bias_put(to, source, bias * source->lowering->kernel_scale);
 }
 
-static void encode_pad_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile)
+/* What stands in a slot of one tile behind its keys, which are repeated. */
+static void encode_copied_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile)
 {
-  const twh__lowering *lowering = source->lowering;
-  int64_t              used = lowering->qk_dim * twh__dtype_bytes(lowering->dtype), keys = tile->keys, j = keys;
+  int64_t used = source->lowering->qk_dim * twh__dtype_bytes(source->lowering->dtype), keys = twh__tile_used(tile), j = keys;
+  int64_t copied = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / keys * keys : tile->slot_keys;
 
-  if (tile->pads == TWH__PAD_MEAN || tile->pads == TWH__PAD_COPIES || tile->pads == TWH__PAD_MASKED) {
-    int64_t copied = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / keys * keys : tile->slot_keys;
-    for (; j < copied; ++j) memcpy(to + j * row_bytes, to + (j - keys) * row_bytes, (size_t)used);
-    for (; j < tile->slot_keys; ++j) {
-      memset(to + j * row_bytes, 0, (size_t)used);
-      if (j == copied) {
-        encode_mean_key(to + j * row_bytes, to, row_bytes, keys, source->shape->qk_dim, lowering->dtype);
-      } else {
-        memcpy(to + j * row_bytes, to + copied * row_bytes, (size_t)used);
-      }
-    }
-    return;
-  }
+  for (; j < copied; ++j) memcpy(to + j * row_bytes, to + (j - keys) * row_bytes, (size_t)used);
   for (; j < tile->slot_keys; ++j) {
-    memset(to + j * row_bytes, 0, (size_t)used);
-    if (tile->pads == TWH__PAD_DEAD) {
-      twh__store(to + j * row_bytes, lowering->dtype, source->shape->qk_dim,
-                 lowering->kernel_scale < 0 ? -lowering->dead : lowering->dead);
+    if (j == copied) {
+      memset(to + j * row_bytes, 0, (size_t)used);
+      encode_mean_key(to + j * row_bytes, to, row_bytes, keys, source);
+    } else {
+      memcpy(to + j * row_bytes, to + copied * row_bytes, (size_t)used);
     }
   }
 }
 
-void twh__encode_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile)
+static void encode_pad_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__slot *slot, int64_t first,
+                            int64_t last)
+{
+  for (int64_t j = first; j < last; ++j) {
+    memset(to + j * row_bytes, 0, (size_t)(source->lowering->qk_dim * twh__dtype_bytes(source->lowering->dtype)));
+    twh__code_pad(to + j * row_bytes, source, slot);
+  }
+}
+
+/* One piece's keys from row `to` on. */
+static void encode_piece_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__slot *slot, int64_t piece,
+                              int64_t keys, uint32_t code)
 {
   const twh__lowering *lowering = source->lowering;
-  int64_t              dim = source->shape->qk_dim, item = twh__dtype_bytes(lowering->dtype);
+  const twh__tile     *tile = twh__piece_tile(slot, piece);
+  const twh__span     *span = twh__source_span(source, tile);
+  int64_t              dim = source->shape->qk_dim, item = twh__dtype_bytes(lowering->dtype), ref = twh__bias_ref(span, tile);
 
-  for (int64_t j = 0; j < tile->keys; ++j) {
-    int64_t     number = source->span->k_begin + (tile->reversed ? tile->key + tile->keys - 1 - j : tile->key + j);
-    const char *from = twh__view_row(source->k, source->span->batch, tile->unit.kv_head, number);
+  for (int64_t j = 0; j < keys; ++j) {
+    int64_t     number = twh__piece_row(source, slot, piece, j);
+    const char *from = twh__view_row(source->k, span->batch, tile->unit.kv_head, number);
     char       *row = to + j * row_bytes;
     twh__convert(row, lowering->dtype, from, source->k->dtype, dim);
     if (lowering->qk_dim > dim) memset(row + dim * item, 0, (size_t)((lowering->qk_dim - dim) * item));
+    if (lowering->bias_parts > 0) twh__bias_put(row, source, twh__bias_of(source, span, tile->unit.q_head, number, ref));
+    if (piece > 0) twh__code_key(row, source, slot, tile, code, j);
   }
-  encode_pad_keys(to, row_bytes, source, tile);
+}
+
+static int encode_is_copied(const twh__tile *tile)
+{
+  return tile->pads == TWH__PAD_MEAN || tile->pads == TWH__PAD_COPIES || tile->pads == TWH__PAD_MASKED;
+}
+
+void twh__encode_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__slot *slot)
+{
+  const twh__tile *first = slot->tiles;
+  uint32_t         code = twh__code_first(slot);
+  int64_t          at, end = 0;
+
+  for (int64_t piece = 0; piece <= slot->count; ++piece) {
+    int64_t keys = twh__piece_keys(slot, piece, &at);
+    if (keys > 0) {
+      encode_pad_keys(to, row_bytes, source, slot, end, at);
+      encode_piece_keys(to + at * row_bytes, row_bytes, source, slot, piece, keys, code);
+      end = at + keys;
+    }
+    if (piece > 0) code = twh__code_next(slot, code);
+  }
+  if (slot->count == 1 && encode_is_copied(first) && !twh__tile_is_host(first)) {
+    encode_copied_keys(to, row_bytes, source, first);
+  } else {
+    encode_pad_keys(to, row_bytes, source, slot, end, first->slot_keys);
+  }
 }

@@ -8,7 +8,7 @@ TWH__CLONES static double score_dot(const float *query, const double *key, int64
   return twh__score_dot(query, key, n);
 }
 
-TWH__CLONES static double score_dot_rows(const float *query, const float *key, int64_t n)
+TWH__CLONES double twh__score_dot_rows(const float *query, const float *key, int64_t n)
 {
   double  sum[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, rest = 0;
   int64_t i = 0;
@@ -34,14 +34,14 @@ void twh__score_read_query(const twh__result *result, int64_t i, twh__score_quer
   if (result->lowering->dtype == TWH_F32) {
     query->value = (const float *)(const void *)row;
   } else {
-    twh__to_f32(query->piece, row, result->lowering->dtype, twh__min(TWH__SCORE_PIECE, result->shape->qk_dim));
+    twh__to_f32(query->piece, row, result->lowering->dtype, twh__min(TWH__SCORE_PIECE, twh__score_dim(result)));
   }
 }
 
 void twh__score_read_key(const twh__result *result, int64_t at, twh__score_key *key)
 {
   const char *row = result->k.data + at * result->k.row_bytes;
-  int64_t     count = twh__min(TWH__SCORE_PIECE, result->shape->qk_dim);
+  int64_t     count = twh__min(TWH__SCORE_PIECE, twh__score_dim(result));
   float       part[32];
 
   key->at = at;
@@ -52,18 +52,25 @@ void twh__score_read_key(const twh__result *result, int64_t at, twh__score_key *
   }
 }
 
-/* What the kernel makes of <q, k>. */
+double twh__score_of(const twh__lowering *lowering, double product)
+{
+  double score = lowering->kernel_scale * product;
+
+  if (lowering->softcap != 0) score = lowering->softcap * tanh(score / lowering->softcap);
+  if (lowering->f16_scores) {
+    uint16_t half;
+    twh__store(&half, TWH_F16, 0, score);
+    score = twh__load(&half, TWH_F16, 0);
+  }
+  return score;
+}
+
+/* The score, and what the mask does to it. */
 static int score_finish(const twh__result *result, int64_t i, int64_t at, double product, double *score)
 {
   const twh__lowering *lowering = result->lowering;
 
-  *score = lowering->kernel_scale * product;
-  if (lowering->softcap != 0) *score = lowering->softcap * tanh(*score / lowering->softcap);
-  if (lowering->f16_scores) {
-    uint16_t half;
-    twh__store(&half, TWH_F16, 0, *score);
-    *score = twh__load(&half, TWH_F16, 0);
-  }
+  *score = twh__score_of(lowering, product);
   if (result->mask.data) {
     int64_t position = result->tile->at + i * result->tile->at_step;
     double  bias = twh__load(result->mask.data + position * result->mask.row_bytes, lowering->mask_dtype, at);
@@ -81,7 +88,7 @@ static double score_rest(const twh__result *result, int64_t i, int64_t at)
   const char *query = score_query_row(result, i), *key = result->k.data + at * result->k.row_bytes;
   double      product = 0;
 
-  for (int64_t c = TWH__SCORE_PIECE; c < result->shape->qk_dim; ++c)
+  for (int64_t c = TWH__SCORE_PIECE; c < twh__score_dim(result); ++c)
     product += twh__load(query, dtype, c) * twh__load(key, dtype, c);
   return product;
 }
@@ -89,12 +96,16 @@ static double score_rest(const twh__result *result, int64_t i, int64_t at)
 /* Pads beyond the keys count as seen: the mean key of TWH__PAD_MEAN is one. */
 static int score_is_seen(const twh__result *result, int64_t i, int64_t at)
 {
-  return at >= result->tile->keys || at < twh__tile_seen(result->tile, i);
+  const twh__tile *tile = result->tile;
+
+  if (at < tile->lead) return 1;
+  at -= tile->key_at;
+  return at >= tile->keys || (at >= twh__tile_from(tile, i) && at < twh__tile_seen(tile, i));
 }
 
 int twh__score(const twh__result *result, const twh__score_query *query, const twh__score_key *key, double *score)
 {
-  int64_t dim = result->shape->qk_dim;
+  int64_t dim = twh__score_dim(result);
   double  product;
 
   if (!score_is_seen(result, query->row, key->at)) return 0;
@@ -105,17 +116,17 @@ int twh__score(const twh__result *result, const twh__score_query *query, const t
 
 int twh__score_at(const twh__result *result, const twh__score_query *query, int64_t at, double *score)
 {
-  int64_t     dim = result->shape->qk_dim, count = twh__min(TWH__SCORE_PIECE, dim);
+  int64_t     dim = twh__score_dim(result), count = twh__min(TWH__SCORE_PIECE, dim);
   const char *key = result->k.data + at * result->k.row_bytes;
   float       piece[TWH__SCORE_PIECE];
   double      product;
 
   if (!score_is_seen(result, query->row, at)) return 0;
   if (result->lowering->dtype == TWH_F32) {
-    product = score_dot_rows(query->value, (const float *)(const void *)key, count);
+    product = twh__score_dot_rows(query->value, (const float *)(const void *)key, count);
   } else {
     twh__to_f32(piece, key, result->lowering->dtype, count);
-    product = score_dot_rows(query->value, piece, count);
+    product = twh__score_dot_rows(query->value, piece, count);
   }
   if (dim > TWH__SCORE_PIECE) product += score_rest(result, query->row, at);
   return score_finish(result, query->row, at, product, score);

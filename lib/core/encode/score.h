@@ -1,11 +1,11 @@
 /* Scores that the host computes itself, in float64, from the operands as the kernel saw them.
  *
  * A query is converted once for all keys that it is scored with, a key that is scored with many queries once for all of them.
- * */
+ * The coordinates of biases take part, those of codes never do: what a row is asked about it sees. */
 #ifndef TWH_CORE_ENCODE_SCORE_H
 #define TWH_CORE_ENCODE_SCORE_H
 
-#include "core/encode/encode.h"
+#include "core/encode/operand.h"
 
 enum { TWH__SCORE_PIECE = 256 }; /* dimensions that are converted beforehand; what lies beyond is read as it is needed */
 
@@ -33,6 +33,18 @@ static inline double twh__score_dot(const float *query, const double *key, int64
   return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
 }
 
+/* The same for two rows of f32. */
+double twh__score_dot_rows(const float *query, const float *key, int64_t n);
+
+/* Dimensions that scores are made of. */
+static inline int64_t twh__score_dim(const twh__result *result)
+{
+  return result->shape->qk_dim + result->lowering->bias_parts;
+}
+
+/* What the kernel makes of <q, k>, before the mask. */
+double twh__score_of(const twh__lowering *lowering, double product);
+
 void twh__score_read_query(const twh__result *result, int64_t i, twh__score_query *query);
 void twh__score_read_key(const twh__result *result, int64_t at, twh__score_key *key);
 
@@ -48,5 +60,11 @@ typedef struct twh__exp_sum {
 } twh__exp_sum;
 
 void twh__exp_sum_add(twh__exp_sum *sum, double term);
+
+/* Where a leaf's outputs lie. Rows of a tile that the host computes become NaN. */
+void twh__decode_place(const twh__result *result, twh__state *leaf);
+
+/* What a row's encoded biases leave out, added to the states of the tile's rows [first, last). */
+void twh__decode_shift(const twh__result *result, twh__state *leaf, int64_t first, int64_t last);
 
 #endif

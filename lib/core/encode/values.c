@@ -2,49 +2,47 @@
  *
  * The columns are numbered through the slices: the host's first, then the anchor column (1 at the anchors, else 0), then for
  * tiles with copies the share column (1 at first copies, else 0); without an anchor column the share column takes its place.
- * Everything that belongs to first copies is scaled by a power of two, which lifts the weights of keys that share a slot with
- * many copies of themselves off the dtype's floor and cancels when the columns are divided. */
+ * All tiles of a slot share the anchor column, for a row gives weight to its own anchors only. Everything that belongs to first
+ * copies is scaled by a power of two, which lifts the weights of keys that share a slot with many copies of themselves off the
+ * dtype's floor and cancels when the columns are divided. */
 #include <math.h>
 #include <string.h>
 
-#include "core/encode/encode.h"
+#include "core/encode/operand.h"
 
-static double values_lift(const char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source,
-                          const twh__tile *tile)
+typedef struct values_block {
+  char                *to;
+  int64_t              row_bytes, slice_bytes;
+  const twh__lowering *lowering;
+} values_block;
+
+static double values_lift(const values_block *block, const twh__tile *tile)
 {
-  const twh__lowering *lowering = source->lowering;
+  const twh__lowering *lowering = block->lowering;
   double               largest = 1, lift = 1, limit = twh__dtype_max(lowering->dtype);
 
   for (int64_t s = 0; s < lowering->values_parts; ++s) {
-    for (int64_t j = 0; j < tile->keys; ++j) {
+    for (int64_t j = 0; j < twh__tile_used(tile); ++j) {
+      const char *row = block->to + s * block->slice_bytes + j * block->row_bytes;
       for (int64_t c = 0; c < lowering->v_dim; ++c) {
-        double value = fabs(twh__load(to + s * slice_bytes + j * row_bytes, lowering->dtype, c));
+        double value = fabs(twh__load(row, lowering->dtype, c));
         if (value > largest) largest = value;
       }
     }
   }
-  while (2 * lift <= (double)tile->slot_keys / (double)tile->keys && 2 * lift * largest <= limit) lift *= 2;
+  while (2 * lift <= (double)tile->slot_keys / (double)twh__tile_used(tile) && 2 * lift * largest <= limit) lift *= 2;
   return lift;
 }
 
-/* One column of the first copies; the copies behind them follow suit. */
-static void values_put(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__lowering *lowering, int64_t j,
-                       int64_t column)
-{
-  char *slice = to + column / lowering->v_dim * slice_bytes;
-  twh__store(slice + j * row_bytes, lowering->dtype, column % lowering->v_dim, 1);
-}
-
 /* Returns the lift. */
-static double values_lift_all(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source,
-                              const twh__tile *tile)
+static double values_lift_all(const values_block *block, const twh__tile *tile)
 {
-  const twh__lowering *lowering = source->lowering;
-  double               lift = values_lift(to, row_bytes, slice_bytes, source, tile);
+  const twh__lowering *lowering = block->lowering;
+  double               lift = values_lift(block, tile);
 
   for (int64_t s = 0; s < lowering->values_parts; ++s) {
-    for (int64_t j = 0; j < tile->keys; ++j) {
-      char *row = to + s * slice_bytes + j * row_bytes;
+    for (int64_t j = 0; j < twh__tile_used(tile); ++j) {
+      char *row = block->to + s * block->slice_bytes + j * block->row_bytes;
       for (int64_t c = 0; c < lowering->v_dim; ++c) {
         twh__store(row, lowering->dtype, c, lift * twh__load(row, lowering->dtype, c));
       }
@@ -53,37 +51,84 @@ static double values_lift_all(char *to, int64_t row_bytes, int64_t slice_bytes, 
   return lift;
 }
 
-double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__tile *tile)
+static void values_put_one(const values_block *block, int64_t at, int64_t column)
 {
-  const twh__lowering *lowering = source->lowering;
-  int64_t              dim = source->shape->v_dim, item = twh__dtype_bytes(lowering->dtype), width = lowering->v_dim;
-  int                  anchor = tile->reading == TWH__READ_ANCHOR || tile->reading == TWH__READ_ANCHOR_SHARE;
-  int                  share = tile->reading == TWH__READ_LSE_SHARE || tile->reading == TWH__READ_ANCHOR_SHARE;
-  double               lift = 1;
+  char *slice = block->to + column / block->lowering->v_dim * block->slice_bytes;
+  twh__store(slice + at * block->row_bytes, block->lowering->dtype, column % block->lowering->v_dim, 1);
+}
 
-  for (int64_t s = 0; s < lowering->values_parts; ++s) {
+static void values_clear(const values_block *block, int64_t first, int64_t last)
+{
+  size_t used = (size_t)(block->lowering->v_dim * twh__dtype_bytes(block->lowering->dtype));
+
+  for (int64_t s = 0; s < block->lowering->values_parts; ++s) {
+    for (int64_t j = first; j < last; ++j) memset(block->to + s * block->slice_bytes + j * block->row_bytes, 0, used);
+  }
+}
+
+/* The keys again, with their values, as often as they fit. Returns where the copies end. */
+static int64_t values_repeat(const values_block *block, const twh__tile *tile)
+{
+  size_t  used = (size_t)(block->lowering->v_dim * twh__dtype_bytes(block->lowering->dtype));
+  int64_t keys = twh__tile_used(tile), copied = tile->slot_keys / keys * keys;
+
+  for (int64_t s = 0; s < block->lowering->values_parts; ++s) {
+    char *slice = block->to + s * block->slice_bytes;
+    for (int64_t j = keys; j < copied; ++j) memcpy(slice + j * block->row_bytes, slice + (j - keys) * block->row_bytes, used);
+  }
+  return copied;
+}
+
+/* The host's columns of one key. */
+static void values_row(const values_block *block, const twh__source *source, int64_t at, const char *from)
+{
+  int64_t dim = source->shape->v_dim, width = block->lowering->v_dim, item = twh__dtype_bytes(block->lowering->dtype);
+
+  for (int64_t s = 0; s < block->lowering->values_parts; ++s) {
     int64_t count = twh__min(width, dim - s * width);
-    for (int64_t j = 0; j < tile->keys; ++j) {
-      int64_t     number = source->span->k_begin + (tile->reversed ? tile->key + tile->keys - 1 - j : tile->key + j);
-      const char *from = twh__view_row(source->v, source->span->batch, tile->unit.kv_head, number);
-      char       *row = to + s * slice_bytes + j * row_bytes;
-      twh__convert(row, lowering->dtype, from + s * width * source->v->item, source->v->dtype, count);
-      if (count < width) memset(row + count * item, 0, (size_t)((width - count) * item));
-      if (share && s * width <= dim + anchor && dim + anchor < (s + 1) * width) {
-        values_put(to, row_bytes, slice_bytes, lowering, j, dim + anchor);
-      }
+    char   *row = block->to + s * block->slice_bytes + at * block->row_bytes;
+    twh__convert(row, block->lowering->dtype, from + s * width * source->v->item, source->v->dtype, count);
+    if (count < width) memset(row + count * item, 0, (size_t)((width - count) * item));
+  }
+}
+
+static void values_anchors(const values_block *block, const twh__slot *slot, int64_t column)
+{
+  if (slot->tiles[0].lead > 0) values_put_one(block, 0, column);
+  for (int64_t t = 0; t < slot->count; ++t) {
+    const twh__tile *tile = &slot->tiles[t];
+    if (twh__tile_is_host(tile)) continue;
+    for (int64_t j = 0; j < tile->keys; j += tile->anchor_step) values_put_one(block, tile->key_at + j, column);
+    if (tile->anchor_last) values_put_one(block, tile->key_at + tile->keys - 1, column);
+  }
+}
+
+double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__slot *slot)
+{
+  const twh__tile *first = slot->tiles;
+  values_block     block = { to, row_bytes, slice_bytes, source->lowering };
+  int64_t          dim = source->shape->v_dim, at, end = 0;
+  int              anchor = first->reading == TWH__READ_ANCHOR || first->reading == TWH__READ_ANCHOR_SHARE;
+  int              share = first->reading == TWH__READ_LSE_SHARE || first->reading == TWH__READ_ANCHOR_SHARE;
+  int              only = slot->count == 1 && !twh__tile_is_host(first);
+  double           lift = 1;
+
+  for (int64_t piece = 0; piece <= slot->count; ++piece) {
+    const twh__tile *tile = twh__piece_tile(slot, piece);
+    int64_t          keys = twh__piece_keys(slot, piece, &at), batch = twh__source_span(source, tile)->batch;
+    if (keys == 0) continue;
+    values_clear(&block, end, at);
+    for (int64_t j = 0; j < keys; ++j) {
+      int64_t number = twh__piece_row(source, slot, piece, j);
+      values_row(&block, source, at + j, twh__view_row(source->v, batch, tile->unit.kv_head, number));
+      if (share) values_put_one(&block, at + j, dim + anchor);
     }
+    end = at + keys;
   }
-  for (int64_t a = 0; anchor && a < lowering->anchors; ++a) {
-    values_put(to, row_bytes, slice_bytes, lowering, twh__anchor_at(tile->keys, lowering->anchors, a), dim);
-  }
-  if (tile->pads == TWH__PAD_COPIES) lift = values_lift_all(to, row_bytes, slice_bytes, source, tile);
-  for (int64_t s = 0; s < lowering->values_parts; ++s) {
-    int64_t j = tile->keys, copied = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / j * j : j;
-    char   *slice = to + s * slice_bytes;
-    for (; j < copied; ++j) memcpy(slice + j * row_bytes, slice + (j - tile->keys) * row_bytes, (size_t)(width * item));
-    for (; j < tile->slot_keys; ++j) memset(slice + j * row_bytes, 0, (size_t)(width * item));
-  }
+  if (anchor) values_anchors(&block, slot, dim);
+  if (only && first->pads == TWH__PAD_COPIES) lift = values_lift_all(&block, first);
+  if (only && first->pads == TWH__PAD_MEAN) end = values_repeat(&block, first);
+  values_clear(&block, end, first->slot_keys);
   return lift;
 }
 
@@ -92,19 +137,27 @@ double twh__bucket_lift(const twh__tile *tile)
   double lift = 1;
 
   if (tile->pads == TWH__PAD_COPIES) {
-    while (2 * lift <= (double)tile->slot_keys / (double)tile->keys) lift *= 2;
+    while (2 * lift <= (double)tile->slot_keys / (double)twh__tile_used(tile)) lift *= 2;
   }
   return lift;
 }
 
-void twh__encode_buckets(char *to, int64_t row_bytes, const twh__lowering *lowering, const twh__tile *tile)
+void twh__encode_buckets(char *to, int64_t row_bytes, const twh__source *source, const twh__slot *slot)
 {
-  int64_t item = twh__dtype_bytes(lowering->dtype), copied = tile->keys;
-  double  one = twh__bucket_lift(tile);
+  const twh__lowering *lowering = source->lowering;
+  const twh__tile     *first = slot->tiles;
+  int64_t              used = twh__tile_used(first), at;
+  double               one = slot->count == 1 ? twh__bucket_lift(first) : 1;
 
-  if (tile->pads == TWH__PAD_MEAN) copied = tile->slot_keys / tile->keys * tile->keys;
-  for (int64_t j = 0; j < tile->slot_keys; ++j) {
-    memset(to + j * row_bytes, 0, (size_t)(lowering->v_dim * item));
-    if (j < copied) twh__store(to + j * row_bytes, lowering->dtype, j % tile->keys % lowering->v_dim, one);
+  for (int64_t j = 0; j < first->slot_keys; ++j) {
+    memset(to + j * row_bytes, 0, (size_t)(lowering->v_dim * twh__dtype_bytes(lowering->dtype)));
+  }
+  for (int64_t piece = 0; piece <= slot->count; ++piece) {
+    int64_t keys = twh__piece_keys(slot, piece, &at);
+    for (int64_t j = at; j < at + keys; ++j) twh__store(to + j * row_bytes, lowering->dtype, j % lowering->v_dim, one);
+  }
+  if (slot->count > 1 || first->pads != TWH__PAD_MEAN || twh__tile_is_host(first)) return;
+  for (int64_t j = used; j < first->slot_keys / used * used; ++j) {
+    twh__store(to + j * row_bytes, lowering->dtype, j % used % lowering->v_dim, one);
   }
 }

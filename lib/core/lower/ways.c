@@ -8,15 +8,16 @@
 #include "core/lower/lower.h"
 
 typedef struct lower_way {
-  int32_t full_mode, lower_mode;
+  int32_t full_mode, cut_mode;
 } lower_way;
 
-/* Cheapest wins; among equals the earlier one. */
+/* The cheapest wins; a later one must be cheaper by more than a trifle. */
 static const lower_way lower_table[] = {
   { TWH_MASK_NONE, TWH_MASK_CAUSAL },
   { TWH_MASK_NONE, TWH_MASK_TENSOR },
   { TWH_MASK_TENSOR, TWH_MASK_TENSOR },
   { TWH_MASK_CAUSAL, TWH_MASK_CAUSAL }, /* whole tiles twice, in natural and in reversed order */
+  { TWH_MASK_NONE, TWH_MASK_NONE },     /* triangles as staircases of codes */
 };
 
 int32_t twh__lower_ways(void)
@@ -24,36 +25,57 @@ int32_t twh__lower_ways(void)
   return (int32_t)(sizeof lower_table / sizeof lower_table[0]);
 }
 
-static twh_status lower_check_mask(const twh_oracle_desc *desc, const twh__shape *shape, int any_causal, twh_error *error)
+/* Whether the causal mask, if there is one, is one that lower triangles can use. */
+static int lower_has_causal(const twh_oracle_desc *desc)
 {
-  uint32_t usable = desc->mask_modes;
+  return (desc->mask_modes & TWH_MASK_CAUSAL) && desc->causal_offset <= 0 && desc->q_len + desc->causal_offset >= 1;
+}
 
+static twh_status lower_check_mask(const twh_oracle_desc *desc, const twh__shape *shape, twh_error *error)
+{
   if (shape->mask_dtype != 0) {
-    if (!(usable & TWH_MASK_TENSOR)) {
+    if (!(desc->mask_modes & TWH_MASK_TENSOR)) {
       return twh__fail(error, TWH_E_UNSUPPORTED,
                        "problem.mask_dtype: a mask tensor needs a kernel with TWH_MASK_TENSOR in mask_modes");
     }
     if (shape->mask_dtype != TWH_BOOL && desc->mask_dtype == TWH_BOOL) {
       return twh__fail(error, TWH_E_UNSUPPORTED, "problem.mask_dtype is additive; oracle.mask_dtype is TWH_BOOL");
     }
-    return TWH_OK;
-  }
-  if ((usable & TWH_MASK_CAUSAL) && (desc->causal_offset > 0 || desc->q_len + desc->causal_offset < 1)) {
-    usable &= ~(uint32_t)TWH_MASK_CAUSAL;
-    if (usable == 0) {
-      return twh__fail(error, TWH_E_UNSUPPORTED, "oracle.causal_offset is %lld; only 0 and less, within q_len, can be used",
-                       (long long)desc->causal_offset);
-    }
-  }
-  if (any_causal && !(usable & (TWH_MASK_CAUSAL | TWH_MASK_TENSOR))) {
-    return twh__fail(error, TWH_E_UNSUPPORTED, "problem.pattern is causal; oracle.mask_modes needs TWH_MASK_CAUSAL (with "
-                     "causal_offset <= 0) or TWH_MASK_TENSOR");
+  } else if (desc->mask_modes == TWH_MASK_CAUSAL && !lower_has_causal(desc)) {
+    return twh__fail(error, TWH_E_UNSUPPORTED, "oracle.causal_offset is %lld; only 0 and less, within q_len, can be used",
+                     (long long)desc->causal_offset);
   }
   return TWH_OK;
 }
 
-twh_status twh__lower_check(const twh_oracle_desc *desc, const twh__shape *shape, int any_causal, twh_error *error)
+/* Coordinates that carry a key's bias with the accuracy of f32: as many as the dtype's mantissas add up to 24 bits. */
+static int32_t lower_bias_parts(const twh_oracle_desc *desc, const twh__shape *shape)
 {
+  if (!shape->key_bias && !shape->alibi) return 0;
+  return desc->dtype == TWH_F32 ? 1 : 3;
+}
+
+static twh_status lower_check_bias(const twh_oracle_desc *desc, const twh__shape *shape, twh_error *error)
+{
+  const char *name = shape->alibi ? "TWH_PROBLEM_ALIBI" : "TWH_PROBLEM_KEY_BIAS";
+  int64_t     parts = lower_bias_parts(desc, shape);
+
+  if (parts == 0) return TWH_OK;
+  if (desc->qk_dim < shape->qk_dim + parts) {
+    return twh__fail(error, TWH_E_UNSUPPORTED, "problem.flags: %s needs %lld spare coordinate%s: oracle.qk_dim is %lld, "
+                     "problem.qk_dim %lld", name, (long long)parts, parts == 1 ? "" : "s", (long long)desc->qk_dim,
+                     (long long)shape->qk_dim);
+  }
+  if (shape->scale == 0 && (desc->flags & TWH_ORACLE_SCALE_PER_CALL)) {
+    return twh__fail(error, TWH_E_UNSUPPORTED, "problem.scale is 0: %s reaches the scores through the kernel's scale", name);
+  }
+  return TWH_OK;
+}
+
+twh_status twh__lower_check(const twh_oracle_desc *desc, const twh__shape *shape, twh_error *error)
+{
+  twh_status status;
+
   if (desc->qk_dim < shape->qk_dim) {
     return twh__fail(error, TWH_E_UNSUPPORTED, "oracle.qk_dim is %lld, less than problem.qk_dim %lld", (long long)desc->qk_dim,
                      (long long)shape->qk_dim);
@@ -65,23 +87,30 @@ twh_status twh__lower_check(const twh_oracle_desc *desc, const twh__shape *shape
   if (!(desc->flags & TWH_ORACLE_SCALE_PER_CALL) && !isfinite(shape->scale / desc->scale)) {
     return twh__fail(error, TWH_E_UNSUPPORTED, "problem.scale / oracle.scale is not finite");
   }
-  return lower_check_mask(desc, shape, any_causal, error);
+  status = lower_check_bias(desc, shape, error);
+  return TWH__FAILED(status) ? status : lower_check_mask(desc, shape, error);
 }
 
-/* The code of dead pads: queries carry -B, pads +B (or the other way for a negative scale) in one spare coordinate, everything
- * else 0 there; a pad's score is then -|scale| B^2 and its weight exactly 0. 0: the kernel cannot. */
-static double lower_dead_code(const twh__lowering *lowering, const twh__shape *shape)
+/* Codes: in one spare coordinate some queries carry -B and some keys B (or the other way for a negative scale), everything else
+ * 0; the pairs of those get a score of -|scale| B^2 more, and their weight is exactly 0. B depends on the dtype and the scale
+ * alone. */
+static void lower_choose_code(twh__lowering *lowering, const twh__shape *shape)
 {
   double scale = fabs(lowering->kernel_scale), code;
 
-  if (lowering->qk_dim <= shape->qk_dim || lowering->softcap != 0 || scale == 0) return 0;
+  lowering->codes = (int32_t)twh__min(lowering->qk_dim - shape->qk_dim - lowering->bias_parts, 1 << 20);
+  if (lowering->codes < 1 || lowering->softcap != 0 || scale == 0) return;
   if (lowering->dtype == TWH_F16) {
     code = 0x1p15;
     while (1.5 * code * fmax(1, scale) > 65504) code /= 2;
-    return scale * code * code >= 0x1p17 + 256 ? code : 0;
+    if (scale * code * code < 0x1p17 + 256) return;
+  } else {
+    code = ldexp(1, (int)fmin(60, floor((100 - log2(scale)) / 2)));
+    if (scale * code * code < 0x1p64) return;
   }
-  code = ldexp(1, (int)fmin(60, floor((100 - log2(scale)) / 2)));
-  return scale * code * code >= 0x1p64 ? code : 0;
+  lowering->code = code;
+  /* two scores of rows and keys up to this norm differ by less than a code hides */
+  lowering->code_norm = sqrt((code * code - 256 / scale) / 2);
 }
 
 static void lower_choose_reading(twh__lowering *lowering, const twh__shape *shape, int lse)
@@ -106,16 +135,8 @@ static void lower_choose_reading(twh__lowering *lowering, const twh__shape *shap
   }
 }
 
-int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc *desc, const twh__shape *shape, int any_causal)
+static void lower_read_kernel(twh__lowering *lowering, const twh_oracle_desc *desc, const twh__shape *shape)
 {
-  const lower_way *row = &lower_table[way];
-  uint32_t         needed = (uint32_t)row->full_mode | (any_causal ? (uint32_t)row->lower_mode : 0);
-  int64_t          side = twh__min(desc->q_len + desc->causal_offset, desc->k_len);
-
-  if ((needed & desc->mask_modes) != needed) return 0;
-  if ((needed & TWH_MASK_CAUSAL) && (desc->causal_offset > 0 || side < 1)) return 0;
-  if (shape->mask_dtype != 0 && needed != TWH_MASK_TENSOR) return 0;
-  memset(lowering, 0, sizeof *lowering);
   lowering->slots = desc->slots;
   lowering->q_len = desc->q_len;
   lowering->k_len = desc->k_len;
@@ -140,15 +161,40 @@ int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc 
   lowering->softcap = desc->softcap;
   lowering->lse_base2 = (desc->flags & TWH_ORACLE_LSE_BASE2) != 0;
   lowering->f16_scores = (desc->flags & TWH_ORACLE_F16_SCORES) != 0;
+  lowering->alibi = shape->alibi;
+  lowering->bias_parts = lower_bias_parts(desc, shape);
+}
+
+int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc *desc, const twh__shape *shape,
+                    const twh__needs *needs)
+{
+  const lower_way *row = &lower_table[way];
+  uint32_t         needed = (uint32_t)row->full_mode | (needs->cuts ? (uint32_t)row->cut_mode : 0);
+  int64_t          side = twh__min(desc->q_len + desc->causal_offset, desc->k_len);
+
+  if ((needed & desc->mask_modes) != needed) return 0;
+  if ((needed & TWH_MASK_CAUSAL) && !lower_has_causal(desc)) return 0;
+  /* stairs take a mask's place, and leave work to the host: not where there is a mask */
+  if (needs->cuts && row->cut_mode == TWH_MASK_NONE && (lower_has_causal(desc) || (desc->mask_modes & TWH_MASK_TENSOR))) return 0;
+  if (shape->mask_dtype != 0 && needed != TWH_MASK_TENSOR) return 0;
+  memset(lowering, 0, sizeof *lowering);
+  lower_read_kernel(lowering, desc, shape);
   lowering->full_mode = row->full_mode;
-  lowering->lower_mode = row->lower_mode;
-  lowering->q_block = desc->q_len;
-  lowering->k_block = desc->k_len;
+  lowering->cut_mode = needs->cuts ? row->cut_mode : TWH_MASK_NONE;
+  lowering->grid.q_block = desc->q_len;
+  lowering->grid.k_block = desc->k_len;
+  lowering->grid.chunk = 1;
+  if (row->full_mode != TWH_MASK_CAUSAL) {
+    lowering->grid.full_q = desc->q_len;
+    lowering->grid.full_k = desc->k_len;
+  }
   if (needed & TWH_MASK_CAUSAL) {
     lowering->shift = -desc->causal_offset;
-    lowering->q_block = lowering->k_block = side;
+    lowering->grid.q_block = lowering->grid.k_block = side;
   }
-  lowering->dead = lower_dead_code(lowering, shape);
+  lower_choose_code(lowering, shape);
   lower_choose_reading(lowering, shape, (desc->flags & TWH_ORACLE_LSE) != 0);
+  if (needs->cuts && row->cut_mode == TWH_MASK_NONE) twh__lower_stairs(lowering, needs);
+  if (needs->width > 0) twh__lower_chunk(lowering, needs);
   return 1;
 }

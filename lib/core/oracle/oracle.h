@@ -2,7 +2,7 @@
  *
  * contract.c says what a consistent description is and fills in its defaults, oracle.c owns the object, gate.c keeps the
  * declared limit of concurrent batches over all plans that share the oracle and makes sure that a failed execute calls the
- * kernel no more, plugin.c loads a kernel from a shared object, and check.c runs one against its own description. */
+ * kernel no more, plugin.c loads a kernel from a shared object, measure.c times one, and check.c runs one against its own description. */
 #ifndef TWH_CORE_ORACLE_H
 #define TWH_CORE_ORACLE_H
 
@@ -41,6 +41,10 @@ typedef struct twh__ledger {
  * by all batches of one execute, starts zeroed, and is read and written under the gate's lock only: once its code is non-zero
  * the kernel is not called any more. Returns ledger->code: 0 as long as nothing has failed. */
 int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger);
+
+/* Time a few calls, batches of up to calls_per_batch among them: seconds that a call takes, and what a batch takes besides. */
+twh_status twh__oracle_measure(const twh_context *context, const twh_oracle *oracle, int64_t calls_per_batch, double *per_call,
+                               double *per_batch, twh_error *error);
 
 /* TWH_E_ORACLE with the kernel's own code and the index of the call (-1: none); `what` returned it. */
 twh_status twh__oracle_fail(twh_error *error, int32_t code, int64_t call, const char *what);

@@ -4,6 +4,12 @@
 
 #include "core/plan/problem.h"
 
+/* How many pairs a kernel computes while the host scores one. */
+#define CREATE_HOST_COST 32
+
+/* A way that stands later in the table moves more data for each call: it must cost so much less. */
+#define CREATE_WORTH_WHILE 0.99
+
 void twh_plan_destroy(twh_plan *plan)
 {
   const twh_context *context;
@@ -15,54 +21,146 @@ void twh_plan_destroy(twh_plan *plan)
   twh__release(context, plan, sizeof *plan);
 }
 
-/* What the planned calls cost in the kernel's own unit. */
-static double create_cost(const twh_oracle_desc *desc, const twh_plan_options *options, const twh__tally *tally)
+/* All spans on one kernel. */
+static void create_assign(twh_plan *plan, int32_t kernel)
 {
-  double per_batch = (double)twh__plan_calls_per_batch(desc, options);
-  return (double)tally->calls * desc->cost_per_call + ceil((double)tally->calls / per_batch) * desc->cost_per_batch;
+  for (int64_t s = 0; s < plan->spans_count; ++s) twh__plan_assign(plan, &plan->spans[s], kernel);
 }
 
-/* Try every way on one kernel; the first kernel's reason for not being able to is the one that is reported. */
-static twh_status create_try(twh_plan *plan, const twh_oracle *oracle, int32_t number, const twh_plan_options *options,
-                             double *best, twh_error *error)
+twh_status twh__plan_go(twh_plan *plan, const twh_oracle_desc *desc, int32_t way, double *cost, twh_error *error)
 {
-  twh_status    status = twh__lower_check(&oracle->desc, &plan->shape, plan->any_causal, error);
-  twh__lowering lowering;
-  twh__tally    tally;
+  twh__kernel *kernel = &plan->kernels[0];
+  twh_status   status;
 
-  if (TWH__FAILED(status)) return status;
-  status = twh__fail(error, TWH_E_UNSUPPORTED, "oracle.mask_modes: no way to compute this pattern on this kernel");
-  for (int32_t way = 0; way < twh__lower_ways(); ++way) {
-    twh_status counted;
-    if (!twh__lower_make(&lowering, way, &oracle->desc, &plan->shape, plan->any_causal)) continue;
-    counted = twh__plan_count(plan, &lowering, &tally, error);
-    if (TWH__FAILED(counted)) return counted;
-    status = TWH_OK;
-    if (create_cost(&oracle->desc, options, &tally) >= *best) continue;
-    *best = create_cost(&oracle->desc, options, &tally);
-    plan->oracle = oracle;
-    plan->oracle_index = number;
-    plan->lowering = lowering;
-    plan->tally = tally;
+  plan->kernel_count = 1;
+  if (!twh__lower_make(&kernel->lowering, way, desc, &plan->shape, &plan->needs)) {
+    return twh__fail(error, TWH_E_UNSUPPORTED, "oracle.mask_modes: no way to compute this pattern on this kernel");
   }
-  return status;
+  create_assign(plan, 0);
+  status = twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
+  if (TWH__FAILED(status)) return status;
+  *cost = twh__plan_cost(plan, &plan->tally) +
+          CREATE_HOST_COST * plan->tally.host_pairs / twh__plan_call_pairs(desc) * kernel->cost_call;
+  return TWH_OK;
+}
+
+twh_status twh__plan_try(twh_plan *plan, const twh_oracle_desc *desc, double *cost, twh_error *error)
+{
+  twh_status status = twh__lower_check(desc, &plan->shape, error);
+  int32_t    best = -1;
+
+  for (int32_t way = 0; way < twh__lower_ways() && !TWH__FAILED(status); ++way) {
+    double     own;
+    twh_status gone = twh__plan_go(plan, desc, way, &own, error);
+    if (gone == TWH_E_UNSUPPORTED) continue;
+    if (TWH__FAILED(gone)) return gone;
+    if (best >= 0 && own >= CREATE_WORTH_WHILE * *cost) continue;
+    *cost = own;
+    best = way;
+  }
+  if (TWH__FAILED(status)) return status;
+  return twh__plan_go(plan, desc, best < 0 ? 0 : best, cost, error);
+}
+
+/* Keep a kernel among the candidates: all, or the cheapest ones. */
+static void create_keep(twh__kernel *kept, double *costs, int32_t *count, const twh__kernel *kernel, double cost)
+{
+  int32_t at = *count;
+
+  if (at == TWH__MAX_KERNELS) {
+    at = 0;
+    for (int32_t k = 1; k < *count; ++k) {
+      if (costs[k] > costs[at]) at = k;
+    }
+    if (cost >= costs[at]) return;
+    for (; at + 1 < *count; ++at) { /* the caller's order decides between equals */
+      kept[at] = kept[at + 1];
+      costs[at] = costs[at + 1];
+    }
+  } else {
+    ++*count;
+  }
+  kept[at] = *kernel;
+  costs[at] = cost;
+}
+
+/* Every span gets the kernel that is cheapest for it alone. */
+static twh_status create_assign_best(twh_plan *plan, twh_error *error)
+{
+  for (int64_t s = 0; s < plan->spans_count; ++s) {
+    int32_t best = 0;
+    double  least = (double)INFINITY;
+    for (int32_t k = 0; k < plan->kernel_count; ++k) {
+      twh__tally tally;
+      twh_status status;
+      double     cost = 0;
+      twh__plan_assign(plan, &plan->spans[s], k);
+      status = twh__plan_count(plan, s, s + 1, &tally, error);
+      if (TWH__FAILED(status)) return status;
+      for (int32_t i = 0; i < plan->kernel_count; ++i) cost += (double)tally.kernel_calls[i] * plan->kernels[i].cost_call;
+      if (cost >= least) continue;
+      least = cost;
+      best = k;
+    }
+    twh__plan_assign(plan, &plan->spans[s], best);
+  }
+  return TWH_OK;
+}
+
+/* Kernels that compute nothing would only take workspace. */
+static void create_drop_unused(twh_plan *plan)
+{
+  int32_t moved[TWH__MAX_KERNELS], used[TWH__MAX_KERNELS] = { 0 }, count = 0;
+
+  for (int64_t s = 0; s < plan->spans_count; ++s) used[plan->spans[s].kernel] = 1;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (!used[k] && plan->tally.kernel_calls[k] == 0) continue;
+    moved[k] = count;
+    plan->kernels[count++] = plan->kernels[k];
+  }
+  for (int64_t s = 0; s < plan->spans_count; ++s) plan->spans[s].kernel = moved[plan->spans[s].kernel];
+  plan->kernel_count = count;
 }
 
 static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int64_t n, const twh_plan_options *options,
                                 twh_error *error)
 {
-  double     best = (double)INFINITY;
-  twh_status first = TWH_OK;
+  twh__kernel  kept[TWH__MAX_KERNELS];
+  twh__kernel *kernel = &plan->kernels[0];
+  double       costs[TWH__MAX_KERNELS], cost;
+  int32_t      count = 0;
+  twh_status   first = TWH_OK, status = TWH_OK;
 
   for (int64_t i = 0; i < n; ++i) {
-    twh_error  inner;
-    twh_status status;
+    twh_error inner;
     twh_error_init(&inner);
     if (!oracles[i]) return twh__fail(error, TWH_E_ARGUMENT, "oracles[%lld] is NULL", (long long)i);
-    status = create_try(plan, oracles[i], (int32_t)i, options, &best, &inner);
-    if (TWH__FAILED(status) && !TWH__FAILED(first)) first = twh__fail(error, status, "%s", inner.message);
+    kernel->oracle = oracles[i];
+    kernel->index = i;
+    kernel->cost_call = oracles[i]->desc.cost_per_call;
+    kernel->cost_batch = oracles[i]->desc.cost_per_batch;
+    kernel->calls_per_batch = twh__plan_calls_per_batch(&oracles[i]->desc, options);
+    if ((options->flags & TWH_PLAN_MEASURE) && !TWH__FAILED(twh__lower_check(&oracles[i]->desc, &plan->shape, NULL))) {
+      status = twh__oracle_measure(plan->context, oracles[i], kernel->calls_per_batch, &kernel->cost_call, &kernel->cost_batch,
+                                   error);
+      if (TWH__FAILED(status)) return status;
+    }
+    status = twh__plan_try(plan, &oracles[i]->desc, &cost, &inner);
+    if (!TWH__FAILED(status)) {
+      create_keep(kept, costs, &count, kernel, cost);
+    } else if (!TWH__FAILED(first)) {
+      first = twh__fail(error, status, "%s", inner.message);
+    }
   }
-  return plan->oracle ? TWH_OK : first;
+  if (count == 0) return first;
+  memcpy(plan->kernels, kept, (size_t)count * sizeof *kept);
+  plan->kernel_count = count;
+  create_assign(plan, 0);
+  status = count > 1 ? create_assign_best(plan, error) : TWH_OK;
+  if (!TWH__FAILED(status)) status = twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
+  if (TWH__FAILED(status) || count == 1) return status;
+  create_drop_unused(plan);
+  return twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
 }
 
 static twh_status create_number_units(twh_plan *plan, twh_error *error)
@@ -76,18 +174,17 @@ static twh_status create_number_units(twh_plan *plan, twh_error *error)
   return TWH_OK;
 }
 
-/* Pairs that one slot of the kernel can compute at most. */
-static double create_slot_pairs(const twh_oracle_desc *desc)
+double twh__plan_call_pairs(const twh_oracle_desc *desc)
 {
   double rows = (double)desc->q_len, keys = (double)desc->k_len, first = (double)desc->causal_offset + 1, ramp;
 
-  if (desc->mask_modes != TWH_MASK_CAUSAL) return rows * keys;
+  if (desc->mask_modes != TWH_MASK_CAUSAL) return rows * keys * (double)desc->slots;
   if (first < 0) {
     rows += first; /* the first rows see nothing */
     first = 0;
   }
   ramp = fmax(0, fmin(rows, keys - first)); /* rows that see first, first + 1, ... keys; the rest see all */
-  return ramp * first + ramp * (ramp - 1) / 2 + (rows - ramp) * keys;
+  return (ramp * first + ramp * (ramp - 1) / 2 + (rows - ramp) * keys) * (double)desc->slots;
 }
 
 static twh_status create_read_options(twh_plan_options *own, const twh_plan_options *options, twh_error *error)
@@ -97,7 +194,8 @@ static twh_status create_read_options(twh_plan_options *own, const twh_plan_opti
     twh_status status = twh__struct_read(own, sizeof *own, sizeof *own, options, "options", error);
     if (TWH__FAILED(status)) return status;
   }
-  if (own->flags != 0) return twh__fail(error, TWH_E_VERSION, "options.flags has unknown bits: 0x%x", (unsigned)own->flags);
+  if (own->flags & ~(uint32_t)TWH_PLAN_MEASURE)
+    return twh__fail(error, TWH_E_VERSION, "options.flags has unknown bits: 0x%x", (unsigned)own->flags);
   if (own->workspace_limit < 0) return twh__fail(error, TWH_E_ARGUMENT, "options.workspace_limit is negative");
   if (own->max_calls_per_batch < 0) return twh__fail(error, TWH_E_ARGUMENT, "options.max_calls_per_batch is negative");
   return TWH_OK;
@@ -126,7 +224,6 @@ twh_status twh_plan_create(const twh_context *context, const twh_problem *proble
   if (!TWH__FAILED(status)) status = create_number_units(plan, error);
   if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, &own, error);
   if (TWH__FAILED(status)) goto fail;
-  plan->call_pairs = create_slot_pairs(&plan->oracle->desc) * (double)plan->lowering.slots;
   *out = plan;
   return TWH_OK;
 fail:

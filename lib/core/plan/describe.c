@@ -1,24 +1,31 @@
-/* Telling people: the plan's figures, the plan as text, and its tiles one by one. */
+/* Telling people: the plan's figures, and the plan as text. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "core/plan/plan.h"
 
-static double describe_oracle_flops(const twh_plan *plan)
+static double describe_call_flops(const twh__lowering *lowering)
 {
-  const twh__lowering *lowering = &plan->lowering;
   return 2 * (double)lowering->q_len * (double)lowering->k_len * (double)(lowering->qk_dim + lowering->v_dim) *
-         (double)lowering->slots * (double)plan->tally.calls;
+         (double)lowering->slots;
 }
 
 static void describe_fill(const twh_plan *plan, twh_plan_info *info)
 {
-  const twh__tally      *tally = &plan->tally;
-  const twh_oracle_desc *desc = &plan->oracle->desc;
-  double                 per_batch = (double)plan->layout.calls_per_batch;
+  const twh__tally *tally = &plan->tally;
+  double            computed = 0, most = 0;
+  int32_t           main_kernel = 0;
 
   twh_plan_info_init(info);
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    const twh__kernel *kernel = &plan->kernels[k];
+    double             pairs = twh__plan_call_pairs(&kernel->oracle->desc);
+    info->oracle_flops += describe_call_flops(&kernel->lowering) * (double)tally->kernel_calls[k];
+    computed += pairs * (double)tally->kernel_calls[k];
+    if (pairs > most) most = pairs;
+    if (tally->kernel_calls[k] > tally->kernel_calls[main_kernel]) main_kernel = k;
+  }
   info->calls = tally->calls;
   info->repair_calls_max = tally->repair_calls_max;
   info->rounds = tally->calls > 0;
@@ -27,17 +34,19 @@ static void describe_fill(const twh_plan *plan, twh_plan_info *info)
   info->full_tiles = tally->full_tiles;
   info->lower_tiles = tally->lower_tiles;
   info->upper_tiles = tally->upper_tiles;
+  info->band_tiles = tally->band_tiles;
+  info->host_tiles = tally->host_tiles;
+  info->slots_used = tally->slots_used;
   info->short_tiles = tally->short_tiles;
-  info->lower_bound_calls = (int64_t)ceil(plan->pairs / plan->call_pairs);
+  info->lower_bound_calls = (int64_t)ceil((plan->pairs - tally->host_tile_pairs) / most);
   info->host_pairs = (int64_t)tally->host_pairs;
-  info->oracle = plan->oracle_index;
+  info->oracle = plan->kernels[main_kernel].index;
   info->workspace_bytes = plan->layout.bytes;
   info->workspace_alignment = plan->layout.alignment;
   info->visible_pairs = plan->pairs;
-  info->oracle_flops = describe_oracle_flops(plan);
   info->host_flops = 2 * tally->host_pairs * (double)plan->shape.qk_dim + tally->host_flops;
-  info->utilisation = tally->calls > 0 ? plan->pairs / (plan->call_pairs * (double)tally->calls) : 1;
-  info->cost = (double)tally->calls * desc->cost_per_call + ceil((double)tally->calls / per_batch) * desc->cost_per_batch;
+  info->utilisation = computed > 0 ? fmin(1, plan->pairs / computed) : 1;
+  info->cost = twh__plan_cost(plan, tally);
 }
 
 twh_status twh_plan_get_info(const twh_plan *plan, twh_plan_info *out, twh_error *error)
@@ -83,39 +92,84 @@ static const char *describe_full_way(const twh__lowering *lowering)
 
 static const char *describe_cut_way(const twh__lowering *lowering)
 {
-  if (lowering->full_mode == lowering->lower_mode) return "";
-  return lowering->lower_mode == TWH_MASK_CAUSAL ? "; on the diagonal the kernel's causal mask"
-                                                 : "; on the diagonal a mask operand";
+  if (lowering->cut_mode == TWH_MASK_NONE) return "; what is cut by staircases of codes, their last steps on the host";
+  if (lowering->full_mode == lowering->cut_mode) return "";
+  return lowering->cut_mode == TWH_MASK_CAUSAL ? "; what is cut under the kernel's causal mask" : "; what is cut with a mask operand";
 }
 
-static void describe_kernel(const twh_plan *plan, describe_text *text)
+static void describe_kernel(const twh_plan *plan, int32_t number, describe_text *text)
 {
-  const twh__lowering   *lowering = &plan->lowering;
-  const twh_oracle_desc *desc = &plan->oracle->desc;
+  const twh__kernel     *kernel = &plan->kernels[number];
+  const twh__lowering   *lowering = &kernel->lowering;
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+  int64_t                parts = twh__lower_parts(lowering, lowering->reading);
 
-  describe_line(text, "kernel    number %d: %lld slot%s of %lld x %lld, dims %lld and %lld, %s%s\n", (int)plan->oracle_index,
-                (long long)lowering->slots, lowering->slots == 1 ? "" : "s", (long long)lowering->q_len,
+  describe_line(text, "kernel    number %lld: %lld slot%s of %lld x %lld, dims %lld and %lld, %s%s: %lld calls at %g each\n",
+                (long long)kernel->index, (long long)lowering->slots, lowering->slots == 1 ? "" : "s", (long long)lowering->q_len,
                 (long long)lowering->k_len, (long long)lowering->qk_dim, (long long)lowering->v_dim,
-                twh__dtype_name(lowering->dtype), desc->flags & TWH_ORACLE_LSE ? ", returns lse" : "");
-  describe_line(text, "way       %s%s\n", describe_full_way(lowering), plan->any_causal ? describe_cut_way(lowering) : "");
-  describe_line(text, "reading   %s: %lld call%s per tile", twh__lower_reading_name(lowering->reading),
-                (long long)twh__lower_parts(lowering, lowering->reading),
-                twh__lower_parts(lowering, lowering->reading) == 1 ? "" : "s");
+                twh__dtype_name(lowering->dtype), desc->flags & TWH_ORACLE_LSE ? ", returns lse" : "",
+                (long long)plan->tally.kernel_calls[number], kernel->cost_call);
+  describe_line(text, "way       %s%s\n", describe_full_way(lowering), plan->needs.cuts ? describe_cut_way(lowering) : "");
+  describe_line(text, "reading   %s: %lld call%s per tile", twh__lower_reading_name(lowering->reading), (long long)parts,
+                parts == 1 ? "" : "s");
   if (lowering->values_parts > 1) describe_line(text, ", values in %lld slices", (long long)lowering->values_parts);
-  if (lowering->reading == TWH__READ_BUCKET) describe_line(text, "; with one spare value column one less");
   describe_line(text, "\n");
+  if (plan->needs.width > 1) {
+    describe_line(text, "window    of %lld keys in units of %lld rows%s\n", (long long)plan->needs.width,
+                  (long long)lowering->grid.chunk,
+                  plan->needs.sinks == 0 ? "" : lowering->grid.lead ? "; sinks lead the slots" : "; sinks in tiles of their own");
+  }
 }
 
 static void describe_short(const twh_plan *plan, describe_text *text)
 {
   const twh__tally *tally = &plan->tally;
-  const char       *how =
-    plan->lowering.dead != 0 ? "a spare coordinate gives their pads weight 0" : "real keys are repeated behind them";
+  const char       *how = "real keys are repeated behind them";
 
   if (tally->short_tiles == 0) return;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (plan->kernels[k].lowering.code != 0) how = "a spare coordinate gives their pads weight 0";
+  }
   if (tally->unseen_tiles == tally->short_tiles) how = "no row sees what stands behind their keys";
   describe_line(text, "short     %lld with fewer keys than the kernel's length: %s\n", (long long)tally->short_tiles,
                 how);
+}
+
+static const char *describe_pattern(const twh_pattern *pattern)
+{
+  if (pattern->flags & TWH_LEFT) return "window";
+  return pattern->flags & TWH_CAUSAL ? "causal" : pattern->flags & TWH_RIGHT ? "to the right bounded" : "full";
+}
+
+/* The calls of every way that the main kernel could go; nothing where it has no choice. */
+static void describe_ways(const twh_plan *plan, describe_text *text)
+{
+  enum { DESCRIBE_WAYS = 8 };
+  twh__lowering lowering[DESCRIBE_WAYS];
+  int64_t       calls[DESCRIBE_WAYS];
+  int           chosen[DESCRIBE_WAYS];
+  int32_t       ways = twh__lower_ways(), count = 0;
+
+  for (int32_t way = 0; way < ways && count < DESCRIBE_WAYS && plan->needs.cuts; ++way) {
+    calls[count] = twh__plan_consider(plan, way, &lowering[count], &chosen[count]);
+    if (calls[count] >= 0) ++count;
+  }
+  for (int32_t i = 0; i < count && count > 1; ++i) {
+    describe_line(text, "%-10s%lld calls by %s%s%s\n", i == 0 ? "choice" : "", (long long)calls[i],
+                  describe_full_way(&lowering[i]), describe_cut_way(&lowering[i]), chosen[i] ? " (taken)" : "");
+  }
+}
+
+/* What the kernel that makes most calls would need to make fewer. */
+static void describe_advice(const twh_plan *plan, const twh_plan_info *info, describe_text *text)
+{
+  char    what[96];
+  int64_t calls;
+
+  for (int32_t a = 0; a < TWH__ADVICES; ++a) {
+    if (!twh__plan_advise(plan, a, what, sizeof what, &calls) || calls >= info->calls) continue;
+    describe_line(text, "advice    %s: %lld calls instead of %lld\n", what, (long long)calls, (long long)info->calls);
+  }
 }
 
 twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, size_t *needed, twh_error *error)
@@ -127,52 +181,31 @@ twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, s
   if (!buffer && bytes > 0) return twh__fail(error, TWH_E_ARGUMENT, "buffer is NULL");
   describe_fill(plan, &info);
   describe_line(&text, "problem   %lld sequence%s, %lld query and %lld kv heads, dims %lld and %lld, %s, %.0f pairs\n",
-                (long long)plan->spans_count, plan->spans_count == 1 ? "" : "s", (long long)plan->shape.q_heads,
+                (long long)plan->sequences, plan->sequences == 1 ? "" : "s", (long long)plan->shape.q_heads,
                 (long long)plan->shape.kv_heads, (long long)plan->shape.qk_dim, (long long)plan->shape.v_dim,
-                plan->pattern.flags & TWH_CAUSAL ? "causal" : "full", plan->pairs);
-  describe_kernel(plan, &text);
-  describe_line(&text, "tiles     %lld: %lld full, %lld lower, %lld upper\n", (long long)info.tiles, (long long)info.full_tiles,
-                (long long)info.lower_tiles, (long long)info.upper_tiles);
+                describe_pattern(&plan->pattern), plan->pairs);
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (plan->tally.kernel_calls[k] > 0 || plan->kernel_count == 1) describe_kernel(plan, k, &text);
+  }
+  describe_line(&text, "tiles     %lld in %lld slots: %lld full, %lld lower, %lld upper, %lld bands; %lld on the host\n",
+                (long long)info.tiles, (long long)info.slots_used, (long long)info.full_tiles, (long long)info.lower_tiles,
+                (long long)info.upper_tiles, (long long)info.band_tiles, (long long)info.host_tiles);
   describe_short(plan, &text);
-  describe_line(&text, "calls     %lld, at least %lld on this kernel (utilisation %.3f); at most %lld repairs\n",
-                (long long)info.calls, (long long)info.lower_bound_calls, info.utilisation, (long long)info.repair_calls_max);
-  describe_line(&text, "waves     calls per batch: %lld, batches at a time: %lld, units per panel: %lld\n",
-                (long long)plan->layout.calls_per_batch, (long long)plan->layout.concurrency, (long long)plan->layout.panel);
+  describe_line(&text, "calls     %lld, at least %lld on %s (utilisation %.3f); at most %lld repairs\n",
+                (long long)info.calls, (long long)info.lower_bound_calls,
+                plan->kernel_count == 1 ? "this kernel" : "the kernel that holds most", info.utilisation,
+                (long long)info.repair_calls_max);
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    describe_line(&text, "waves     calls per batch: %lld, batches at a time: %lld, units per panel: %lld\n",
+                  (long long)plan->kernels[k].calls_per_batch, (long long)plan->kernels[k].concurrency,
+                  (long long)plan->layout.panel);
+  }
   describe_line(&text, "rounds    %lld, %lld with repairs\n", (long long)info.rounds, (long long)info.rounds_max);
   describe_line(&text, "work      kernel %.3g flops, host %.3g flops\n", info.oracle_flops, info.host_flops);
   describe_line(&text, "workspace %lld bytes, aligned to %lld\n", (long long)info.workspace_bytes,
                 (long long)info.workspace_alignment);
+  describe_ways(plan, &text);
+  describe_advice(plan, &info, &text);
   if (needed) *needed = text.used + 1;
-  return TWH_OK;
-}
-
-twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *user, const twh_tile_info *tile), void *user,
-                          twh_error *error)
-{
-  twh__cursor   cursor;
-  twh__pack     pack;
-  twh__tile     tile;
-  twh_tile_info info;
-
-  if (!plan || !visit) return twh__fail(error, TWH_E_ARGUMENT, "%s is NULL", plan ? "visit" : "plan");
-  twh__cursor_begin(&cursor, plan);
-  twh__pack_begin(&pack, plan->lowering.slots);
-  twh_tile_info_init(&info);
-  while (twh__cursor_next(&cursor, &tile)) {
-    info.calls = twh__lower_parts(&plan->lowering, tile.reading);
-    (void)twh__pack_put(&pack, twh__class_of(tile.mode, tile.reading), info.calls, &info.call, &info.slot);
-    info.mask_mode = (uint32_t)tile.mode;
-    info.sequence = tile.unit.span;
-    info.q_head = tile.unit.q_head;
-    info.q_begin = tile.unit.first + tile.row;
-    info.q_len = tile.rows;
-    info.k_begin = tile.key;
-    info.k_len = tile.keys;
-    info.shape = tile.shape;
-    info.reversed = tile.reversed;
-    /* reversed: row t sees the last `seen` - t keys, those from keys - seen + t on */
-    info.diagonal = tile.shape == TWH_SHAPE_FULL ? 0 : tile.reversed ? tile.keys - tile.seen : tile.seen - 1;
-    if (visit(user, &info) != 0) break;
-  }
   return TWH_OK;
 }

@@ -31,51 +31,83 @@ static int64_t layout_align(int64_t bytes, int64_t alignment)
 }
 
 /* One operand: bytes of a block, and of all slots of a call. */
-static int layout_operand(const twh__layout *layout, int64_t slots, int64_t slot_stride, int64_t len, int64_t row_stride,
+static int layout_operand(int64_t alignment, int64_t slots, int64_t slot_stride, int64_t len, int64_t row_stride,
                           int64_t dim, int64_t item, int64_t *block, int64_t *all)
 {
   int64_t bytes = layout_rows(len, row_stride, dim, item), gather;
 
-  *block = layout_align(bytes, layout->alignment);
+  *block = layout_align(bytes, alignment);
   if (*block < 0 || !twh__multiply(slots - 1, slot_stride, &gather) || !twh__multiply(gather, item, &gather)) return 0;
-  *all = twh__add(gather, bytes, &gather) ? layout_align(gather, layout->alignment) : -1;
+  *all = twh__add(gather, bytes, &gather) ? layout_align(gather, alignment) : -1;
   /* blocks that lie one slot apart need no gathering */
-  if (slots > 1 && slot_stride * item > *block && slot_stride * item % layout->alignment == 0) *block = slot_stride * item;
+  if (slots > 1 && slot_stride * item > *block && slot_stride * item % alignment == 0) *block = slot_stride * item;
   return *all >= 0;
 }
 
-static int layout_sizes(const twh_plan *plan, twh__layout *layout)
+static int layout_sizes(int64_t alignment, twh__kernel *kernel)
 {
-  const twh__lowering   *lowering = &plan->lowering;
-  const twh_oracle_desc *desc = &plan->oracle->desc;
+  const twh__lowering   *lowering = &kernel->lowering;
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+  twh__sizes            *sizes = &kernel->sizes;
   int64_t item = twh__dtype_bytes(lowering->dtype), out_item = twh__dtype_bytes(lowering->out_dtype), all, unused, mask;
 
-  if (!layout_operand(layout, desc->slots, desc->q_slot_stride, desc->q_len, desc->q_row_stride, desc->qk_dim, item,
-                      &layout->q_bytes, &layout->q_gather) ||
-      !layout_operand(layout, desc->slots, desc->k_slot_stride, desc->k_len, desc->k_row_stride, desc->qk_dim, item,
-                      &layout->k_bytes, &layout->k_gather) ||
-      !layout_operand(layout, desc->slots, desc->v_slot_stride, desc->k_len, desc->v_row_stride, desc->v_dim, item,
-                      &layout->v_slice_bytes, &layout->v_gather) ||
-      !layout_operand(layout, desc->slots, desc->out_slot_stride, desc->q_len, desc->out_row_stride, desc->v_dim, out_item,
+  if (!layout_operand(alignment, desc->slots, desc->q_slot_stride, desc->q_len, desc->q_row_stride, desc->qk_dim, item,
+                      &sizes->q_bytes, &sizes->q_gather) ||
+      !layout_operand(alignment, desc->slots, desc->k_slot_stride, desc->k_len, desc->k_row_stride, desc->qk_dim, item,
+                      &sizes->k_bytes, &sizes->k_gather) ||
+      !layout_operand(alignment, desc->slots, desc->v_slot_stride, desc->k_len, desc->v_row_stride, desc->v_dim, item,
+                      &sizes->v_slice_bytes, &sizes->v_gather) ||
+      !layout_operand(alignment, desc->slots, desc->out_slot_stride, desc->q_len, desc->out_row_stride, desc->v_dim, out_item,
                       &unused, &all)) {
     return 0;
   }
-  layout->out_bytes = all;
+  sizes->out_bytes = all;
   all = 0;
   if ((desc->flags & TWH_ORACLE_LSE) && (!twh__multiply(desc->slots, desc->q_len, &all) ||
                                          !twh__multiply(all, (int64_t)sizeof(float), &all))) {
     return 0;
   }
-  layout->lse_bytes = layout_align(all, layout->alignment);
-  if (desc->mask_modes & TWH_MASK_TENSOR) {
+  sizes->lse_bytes = layout_align(all, alignment);
+  sizes->mask_bytes = sizes->mask_gather = 0;
+  if (lowering->full_mode == TWH_MASK_TENSOR || lowering->cut_mode == TWH_MASK_TENSOR) {
     mask = layout_rows(desc->q_len, desc->k_len, desc->k_len, twh__dtype_bytes(lowering->mask_dtype));
     if (mask < 0) return 0;
-    layout->mask_any = mask;
-    layout->mask_bytes = layout_align(mask + desc->q_len, layout->alignment);
-    if (!twh__multiply(mask, desc->slots, &layout->mask_gather)) return 0;
-    layout->mask_gather = layout_align(layout->mask_gather, layout->alignment);
+    sizes->mask_any = mask;
+    sizes->mask_bytes = layout_align(mask + desc->q_len, alignment);
+    if (!twh__multiply(mask, desc->slots, &sizes->mask_gather)) return 0;
+    sizes->mask_gather = layout_align(sizes->mask_gather, alignment);
   }
-  if (desc->slots == 1) layout->q_gather = layout->k_gather = layout->v_gather = layout->mask_gather = 0;
+  if (desc->slots == 1) sizes->q_gather = sizes->k_gather = sizes->v_gather = sizes->mask_gather = 0;
+  return 1;
+}
+
+/* Blocks and calls serve any of the kernels. */
+static int layout_most(const twh_plan *plan, twh__layout *layout)
+{
+  twh__sizes *most = &layout->most;
+
+  layout->slots = layout->parts = layout->rows = layout->node_rows = 1;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    const twh__kernel *kernel = &plan->kernels[k];
+    const twh__sizes  *own = &kernel->sizes;
+    int64_t            values;
+    if (!twh__multiply(own->v_slice_bytes, kernel->lowering.values_parts, &values)) return 0;
+    most->q_bytes = twh__max(most->q_bytes, own->q_bytes);
+    most->k_bytes = twh__max(most->k_bytes, own->k_bytes);
+    most->v_slice_bytes = twh__max(most->v_slice_bytes, values);
+    most->mask_bytes = twh__max(most->mask_bytes, own->mask_bytes);
+    most->out_bytes = twh__max(most->out_bytes, own->out_bytes);
+    most->lse_bytes = twh__max(most->lse_bytes, own->lse_bytes);
+    most->q_gather = twh__max(most->q_gather, own->q_gather);
+    most->k_gather = twh__max(most->k_gather, own->k_gather);
+    most->v_gather = twh__max(most->v_gather, own->v_gather);
+    most->mask_gather = twh__max(most->mask_gather, own->mask_gather);
+    layout->slots = twh__max(layout->slots, kernel->lowering.slots);
+    layout->parts = twh__max(layout->parts, kernel->lowering.values_parts + 1);
+    layout->rows = twh__max(layout->rows, kernel->lowering.q_len);
+    layout->node_rows = twh__max(layout->node_rows, twh__grid_rows(&kernel->lowering.grid, TWH__SPAN_FULL));
+    layout->node_rows = twh__max(layout->node_rows, kernel->lowering.grid.q_block);
+  }
   return 1;
 }
 
@@ -88,38 +120,50 @@ int64_t twh__plan_calls_per_batch(const twh_oracle_desc *desc, const twh_plan_op
   return twh__min(calls, LAYOUT_MOST_CALLS);
 }
 
-static void layout_waves(const twh_plan *plan, const twh_plan_options *options, int64_t limit, twh__layout *layout)
+static void layout_concurrency(const twh_plan *plan, const twh_plan_options *options, twh__kernel *kernel)
 {
-  const twh_oracle_desc *desc = &plan->oracle->desc;
-  int64_t parts = twh__lower_parts(&plan->lowering, plan->lowering.reading), bytes;
+  kernel->calls_per_batch = twh__plan_calls_per_batch(&kernel->oracle->desc, options);
+  kernel->concurrency = twh__min(kernel->oracle->desc.max_concurrent_batches, plan->context->desc.parallelism);
+  kernel->concurrency = twh__min(kernel->concurrency, LAYOUT_MOST_BATCHES);
+}
 
-  layout->calls_per_batch = twh__plan_calls_per_batch(desc, options);
-  layout->concurrency = twh__min(desc->max_concurrent_batches, plan->context->desc.parallelism);
-  layout->concurrency = twh__min(layout->concurrency, LAYOUT_MOST_BATCHES);
-  layout->bundles = twh__max(1, layout->calls_per_batch * layout->concurrency / parts);
-  layout->bundles =
-    twh__min(layout->bundles, twh__max(1, twh__ceil_div(plan->tally.all_tiles, desc->slots) + plan->tally.classes));
-  bytes = layout->q_gather + layout->k_gather + layout->mask_gather +
-          (plan->lowering.values_parts + 1) * (layout->v_gather + layout->out_bytes);
-  while (layout->bundles > layout->concurrency && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
+/* A wave keeps each kernel as busy as it may be. */
+static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layout)
+{
+  const twh__sizes *most = &layout->most;
+  int64_t           bytes = most->q_gather + most->k_gather + most->mask_gather + layout->parts * (most->v_gather + most->out_bytes);
+  int64_t           least = 1, bundles = plan->tally.classes;
+
+  layout->bundles = 1;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    const twh__kernel *kernel = &plan->kernels[k];
+    int64_t            parts = twh__lower_parts(&kernel->lowering, kernel->lowering.reading);
+    layout->bundles = twh__max(layout->bundles, kernel->calls_per_batch * kernel->concurrency / parts);
+    least = twh__max(least, kernel->concurrency);
+    for (int32_t c = 0; c < TWH__CLASSES; ++c) bundles += twh__ceil_div(plan->tally.slots[k][c], kernel->lowering.slots);
+  }
+  layout->bundles = twh__min(layout->bundles, twh__max(1, bundles));
+  while (layout->bundles > least && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
 }
 
 static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layout)
 {
-  int64_t in_wave = layout->bundles * plan->oracle->desc.slots, all, bytes, one;
+  int64_t in_wave = layout->bundles * layout->slots, all, bytes, one, twice = 1;
 
-  if (!twh__multiply(plan->lowering.values_parts, layout->v_slice_bytes, &one) || !twh__add(one, layout->k_bytes, &one))
-    return 0;
+  if (!twh__add(layout->most.v_slice_bytes, layout->most.k_bytes, &one)) return 0;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (plan->kernels[k].lowering.full_mode == TWH_MASK_CAUSAL) twice = 2;
+  }
   layout->panel = 1;
   layout->k_blocks = 2 * in_wave;
-  if (plan->tally.max_units > 1) {
-    all = plan->tally.max_blocks * (plan->lowering.full_mode == TWH_MASK_CAUSAL ? 2 : 1) + LAYOUT_VARIANTS;
+  if (plan->tally.max_units > 1 || plan->tally.stream_tiles > 1) {
+    all = plan->tally.max_blocks * twice + LAYOUT_VARIANTS;
     if (twh__multiply(all, one, &bytes) && bytes <= limit) {
       layout->k_blocks = all + in_wave;
     } else {
       /* each unit of a panel has states that wait; they take no more than the limit either */
       if (!twh__multiply(layout->tree_nodes * (int64_t)sizeof(double), plan->shape.v_dim + 2, &bytes) ||
-          !twh__multiply(bytes, plan->lowering.q_block, &bytes)) {
+          !twh__multiply(bytes, layout->node_rows, &bytes)) {
         return 0;
       }
       layout->panel = twh__max(1, twh__min(twh__min(LAYOUT_PANEL, plan->tally.max_units), limit / bytes));
@@ -129,30 +173,56 @@ static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layou
   layout->v_blocks = layout->k_blocks;
   layout->q_blocks = twh__min(LAYOUT_VARIANTS * layout->panel + in_wave, twh__max(in_wave, plan->tally.all_tiles));
   layout->bucket_blocks = in_wave;
-  layout->mask_blocks = layout->mask_bytes > 0 ? in_wave + LAYOUT_VARIANTS : 0;
+  layout->mask_blocks = layout->most.mask_bytes > 0 ? in_wave + LAYOUT_VARIANTS : 0;
   return 1;
+}
+
+/* Units with some of their tiles done, and the states that they keep from wave to wave. */
+static int layout_states(const twh_plan *plan, twh__layout *layout)
+{
+  const twh__tally *tally = &plan->tally;
+  int64_t           waiting, kept, share = layout->slot_tiles, streamed, each;
+
+  /* with a mask tensor tiles are left out, and others move up into their slots */
+  streamed = tally->stream_classes * layout->slots * (plan->shape.mask_dtype != 0 ? share : tally->slot_units);
+  waiting = layout->panel + (layout->slots - 1) * tally->classes; /* the panel, and those in bundles that are not full yet */
+  if (!twh__multiply(layout->bundles * layout->slots, share, &layout->leaves)) return 0;
+  layout->units = twh__min(waiting + streamed + layout->leaves + 1, twh__max(1, tally->units));
+  if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, twh__max(1, tally->max_unit_tiles)), &kept)) {
+    return 0;
+  }
+  if (!twh__add(kept, layout->bundles * layout->slots + 1, &layout->nodes)) return 0;
+  layout->nodes = twh__min(layout->nodes, twh__max(1, tally->all_tiles));
+  /* four tiles or fewer merge only when the last of them is there */
+  layout->small_rows = twh__max(1, tally->stream_rows);
+  each = tally->stream_tiles <= TWH__FAN ? twh__max(0, tally->stream_tiles - 1) : layout->tree_nodes;
+  if (!twh__multiply(twh__min(streamed + waiting, layout->units), each, &layout->small_nodes)) return 0;
+  layout->small_nodes += 2 + (tally->stream_tiles <= TWH__FAN ? 0 : layout->leaves);
+  layout->small_nodes = twh__min(layout->small_nodes, twh__max(2, tally->all_tiles));
+  return layout->nodes + layout->small_nodes <= INT32_MAX - layout->leaves && layout->k_blocks <= INT32_MAX &&
+         layout->units <= INT32_MAX;
 }
 
 twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, twh_error *error)
 {
   twh__layout   *layout = &plan->layout;
   twh__workspace unused;
-  int64_t        limit = options->workspace_limit > 0 ? options->workspace_limit : LAYOUT_WORKSPACE_LIMIT, waiting, kept;
-  int64_t        slots = plan->oracle->desc.slots, tiles = twh__max(1, plan->tally.max_unit_tiles);
+  int64_t        limit = options->workspace_limit > 0 ? options->workspace_limit : LAYOUT_WORKSPACE_LIMIT;
+  int64_t        tiles = twh__max(1, twh__max(plan->tally.max_unit_tiles, plan->tally.stream_tiles));
 
-  layout->alignment = twh__max(64, plan->oracle->desc.alignment);
-  if (!layout_sizes(plan, layout)) goto overflow;
-  layout_waves(plan, options, limit, layout);
+  layout->alignment = 64;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    layout->alignment = twh__max(layout->alignment, plan->kernels[k].oracle->desc.alignment);
+  }
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    layout_concurrency(plan, options, &plan->kernels[k]);
+    if (!layout_sizes(layout->alignment, &plan->kernels[k])) goto overflow;
+  }
+  if (!layout_most(plan, layout)) goto overflow;
+  layout->slot_tiles = plan->tally.slot_tiles;
+  layout_waves(plan, limit, layout);
   layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
-  if (!layout_blocks(plan, limit, layout)) goto overflow;
-  /* units with some of their tiles done: the panel, and those that wait in bundles that are not full yet */
-  waiting = layout->panel + (slots - 1) * plan->tally.classes;
-  layout->units = twh__min(waiting + layout->bundles * slots + 1, twh__max(1, plan->tally.units));
-  if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, tiles), &kept)) goto overflow;
-  layout->leaves = layout->bundles * slots;
-  if (!twh__add(kept, layout->leaves + 1, &layout->nodes)) goto overflow;
-  layout->nodes = twh__min(layout->nodes, twh__max(1, plan->tally.all_tiles));
-  if (layout->nodes > INT32_MAX - layout->leaves || layout->k_blocks > INT32_MAX || layout->units > INT32_MAX) goto overflow;
+  if (!layout_blocks(plan, limit, layout) || !layout_states(plan, layout)) goto overflow;
   if (!twh__workspace_lay_out(plan, NULL, &unused, &layout->bytes)) goto overflow;
   return TWH_OK;
 overflow:

@@ -1,7 +1,7 @@
-/* The plan: what was asked for, how it is lowered on which kernel, and every figure that execution needs beforehand.
+/* The plan: what was asked for, how it is lowered on which kernels, and every figure that execution needs beforehand.
  *
- * create.c reads the problem and chooses a way, tally.c counts without storing a tile, cursor.c makes tiles one at a time,
- * layout.c decides sizes, describe.c tells people. Immutable after creation. */
+ * create.c reads the problem and chooses kernels and ways, tiles.c makes the tiles of a unit, tally.c counts them without storing
+ * one, cursor.c walks them, layout.c decides sizes, describe.c tells people. Immutable after creation. */
 #ifndef TWH_CORE_PLAN_H
 #define TWH_CORE_PLAN_H
 
@@ -12,30 +12,54 @@
 #include "core/pattern/pattern.h"
 #include "core/records.h"
 
-/* Everything that is counted about a problem on one lowering. */
+/* Everything that is counted about a problem on its kernels. */
 typedef struct twh__tally {
-  int64_t tiles[TWH__CLASSES];
-  int64_t units, all_tiles, calls, repair_calls_max;
-  int64_t full_tiles, lower_tiles, upper_tiles, short_tiles, unseen_tiles; /* unseen: short ones whose pads a mask hides */
+  int64_t slots[TWH__MAX_KERNELS][TWH__CLASSES];
+  int64_t kernel_calls[TWH__MAX_KERNELS];
+  int64_t units, all_tiles, calls, repair_calls_max, slots_used;
+  int64_t full_tiles, lower_tiles, upper_tiles, band_tiles, host_tiles;
+  int64_t short_tiles, unseen_tiles; /* unseen: short ones whose pads a mask hides */
   int64_t classes;         /* that have tiles */
-  int64_t max_unit_tiles;  /* of one unit */
-  int64_t max_blocks;      /* key blocks of one sequence */
-  int64_t max_units;       /* of one kv head */
+  int64_t max_unit_tiles;  /* of one unit of a span that is not streamed */
+  int64_t max_blocks;      /* patches of one unit */
+  int64_t max_units;       /* of one kv head, of spans that are not streamed */
+  int64_t stream_classes;  /* that have tiles which share slots */
+  int64_t stream_tiles, stream_rows; /* most of one streamed unit */
+  int64_t slot_tiles;      /* most that share a slot, at least 1 */
+  int64_t slot_units;      /* most units that have tiles in one slot */
   double  host_pairs, host_flops;
+  double  host_tile_pairs; /* of host_pairs those that no kernel computes */
 } twh__tally;
+
+/* Bytes of one kernel's operands. */
+typedef struct twh__sizes {
+  int64_t q_bytes, k_bytes, v_slice_bytes, mask_bytes, out_bytes, lse_bytes; /* of a block; out and lse of a call */
+  int64_t q_gather, k_gather, v_gather, mask_gather;                           /* of a call; 0 when it has one slot */
+  int64_t mask_any;                      /* where in a mask block the bytes of empty rows begin */
+} twh__sizes;
+
+/* A kernel as the plan uses it. */
+typedef struct twh__kernel {
+  const twh_oracle *oracle;
+  int64_t           index;               /* among those the caller gave */
+  double            cost_call, cost_batch;
+  int64_t           calls_per_batch, concurrency; /* batches at the same time */
+  twh__lowering     lowering;
+  twh__sizes        sizes;
+} twh__kernel;
 
 /* Sizes of what an execute works in; see run/workspace.h. */
 typedef struct twh__layout {
   int64_t alignment;
-  int64_t calls_per_batch, concurrency;  /* batches at the same time */
   int64_t bundles;                       /* in one wave */
   int64_t panel;                         /* units that go through the key blocks together */
   int64_t units, tree_nodes;
-  int64_t leaves, nodes;                 /* states: of a wave's tiles, and merged ones */
-  int64_t q_blocks, k_blocks, v_blocks, bucket_blocks, mask_blocks;            /* entries of the caches */
-  int64_t q_bytes, k_bytes, v_slice_bytes, mask_bytes, out_bytes, lse_bytes; /* of one */
-  int64_t q_gather, k_gather, v_gather, mask_gather;                           /* per bundle; 0 when a call has one slot */
-  int64_t mask_any;                      /* where in a mask block the bytes of empty rows begin */
+  int64_t slots, slot_tiles, parts;      /* most of one bundle, of one slot, and calls with buckets of one bundle */
+  int64_t rows;                          /* of the longest slot */
+  int64_t leaves, nodes, small_nodes;    /* states: of a wave's tiles, merged ones, and merged ones of streamed units */
+  int64_t node_rows, small_rows;
+  int64_t q_blocks, k_blocks, v_blocks, bucket_blocks, mask_blocks; /* entries of the caches */
+  twh__sizes most;                       /* over all kernels; v_slice_bytes: all slices of a block */
   int64_t bytes;
 } twh__layout;
 
@@ -44,40 +68,84 @@ struct twh_plan {
   twh__shape         shape;
   twh_pattern        pattern;
   int64_t            batch, q_rows, k_rows;  /* extents of the tensors: batch entries, and rows of q and k */
+  int64_t            sequences;
   int64_t            spans_count;
   twh__span         *spans;                  /* (spans_count) */
   int64_t           *first_unit;             /* (spans_count + 1): number of each span's first unit */
   double             pairs;                  /* visible, over all heads */
-  const twh_oracle  *oracle;
-  int32_t            oracle_index, any_causal;
-  twh__lowering      lowering;
+  twh__needs         needs;
+  int32_t            kernel_count;
+  twh__kernel        kernels[TWH__MAX_KERNELS];
   twh__tally         tally;
   twh__layout        layout;
-  double             call_pairs;             /* that one call of the kernel can compute at most */
 };
 
 /* Units of a span over all its kv heads. */
 int64_t twh__plan_units(const twh_plan *plan, const twh__span *span);
 
-/* Count the problem on a lowering. TWH_E_OVERFLOW when a figure does not fit. */
-twh_status twh__plan_count(const twh_plan *plan, const twh__lowering *lowering, twh__tally *tally, twh_error *error);
+/* Have a kernel of the plan make a span's grid. */
+void twh__plan_assign(const twh_plan *plan, twh__span *span, int32_t kernel);
+
+/* Count spans [first, last) on the kernels they are assigned to. TWH_E_OVERFLOW when a figure does not fit. */
+twh_status twh__plan_count(const twh_plan *plan, int64_t first, int64_t last, twh__tally *tally, twh_error *error);
+
+/* What a tally costs: calls of each kernel and, with batches, those. */
+double twh__plan_cost(const twh_plan *plan, const twh__tally *tally);
+
+/* Pairs that one call of a kernel can compute at most. */
+double twh__plan_call_pairs(const twh_oracle_desc *desc);
+
+/* ---- tiles of a unit: patches in order, of each patch its tiles ---- */
+
+/* The kernel that computes a patch, and the tiles it takes, some of which may be empty. */
+int32_t twh__plan_kernel(const twh_plan *plan, const twh__span *span, const twh__patch *patch);
+int64_t twh__plan_patch_tiles(const twh_plan *plan, const twh__span *span, const twh__patch *patch);
+
+/* One of them, all but unit_index, epoch and its place; tile->unit is set. 0: it is empty. */
+int twh__plan_tile(const twh_plan *plan, const twh__span *span, const twh__patch *patch, int64_t number, twh__tile *tile);
+
+/* A tile's shape as the caller counts rows and keys. */
+int32_t twh__plan_shape(const twh__span *span, const twh__tile *tile);
 
 /* Tiles of one unit. */
-int64_t twh__plan_unit_tiles(const twh__lowering *lowering, const twh__span *span, const twh__unit *unit);
+int64_t twh__plan_unit_tiles(const twh_plan *plan, const twh__span *span, const twh__unit *unit);
+
+/* Of a streamed span with very many units the heads are packed apart, so that they are alike. */
+int twh__plan_heads_apart(const twh_plan *plan, const twh__span *span);
 
 /* Calls that go into one batch: the kernel's limit, the caller's, or this library's default. */
 int64_t twh__plan_calls_per_batch(const twh_oracle_desc *desc, const twh_plan_options *options);
 
-/* Decide sizes for the chosen lowering. */
+/* One way of plan->kernels[0], which has an oracle and costs, for the whole problem; the best of them. The plan's kernels, spans
+ * and tally become its. TWH_E_UNSUPPORTED: the kernel cannot go it, or any, with the reason. */
+twh_status twh__plan_go(twh_plan *plan, const twh_oracle_desc *desc, int32_t way, double *cost, twh_error *error);
+twh_status twh__plan_try(twh_plan *plan, const twh_oracle_desc *desc, double *cost, twh_error *error);
+
+/* Calls of the whole problem on the kernel that makes most calls, by one of the ways; -1: it cannot go it. *chosen: whether it is
+ * the plan's. `lowering` receives the way. */
+int64_t twh__plan_consider(const twh_plan *plan, int32_t way, twh__lowering *lowering, int *chosen);
+
+/* What another ability of the kernel that makes most calls would be worth: describes number `advice` of TWH__ADVICES in `what`, and
+ * counts the calls of the problem on that kernel with it. 0: it has that ability, or it cannot be counted. */
+enum { TWH__ADVICES = 6 };
+int twh__plan_advise(const twh_plan *plan, int32_t advice, char *what, size_t bytes, int64_t *calls);
+
+/* Decide sizes for the chosen lowerings. */
 twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, twh_error *error);
 
-/* Walk all tiles in the order of execution: spans, kv heads, panels of units, key blocks, units. */
+/* Walk all tiles in the order of execution: spans, kv heads, panels of units, patches, units. Each has its place. */
 typedef struct twh__cursor {
   const twh_plan *plan;
   int64_t         span, kv_head, panel, block, number, unit; /* unit: within the panel */
+  int64_t         epoch, ordinal, calls;
+  int32_t         entered;                                    /* 1: the epoch of this panel is settled */
+  twh__pack       pack[TWH__MAX_KERNELS];
 } twh__cursor;
 
 void twh__cursor_begin(twh__cursor *cursor, const twh_plan *plan);
 int  twh__cursor_next(twh__cursor *cursor, twh__tile *tile); /* 0 at the end; O(1) memory */
+
+/* Give the tile that was found last its place. */
+void twh__cursor_place(twh__cursor *cursor, twh__tile *tile, twh__place *place);
 
 #endif

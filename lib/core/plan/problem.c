@@ -2,6 +2,7 @@
  * */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "core/plan/problem.h"
 
@@ -38,7 +39,7 @@ static twh_status problem_check(const twh_problem *own, twh_error *error)
   twh_status status = problem_check_fields(fields, (int64_t)(sizeof fields / sizeof fields[0]), "problem", error);
 
   if (TWH__FAILED(status)) return status;
-  if (own->flags & ~(uint32_t)TWH_PROBLEM_SCALE) {
+  if (own->flags & ~(uint32_t)(TWH_PROBLEM_SCALE | TWH_PROBLEM_KEY_BIAS | TWH_PROBLEM_ALIBI)) {
     return twh__fail(error, TWH_E_VERSION, "problem.flags has unknown bits: 0x%x", (unsigned)own->flags);
   }
   if (own->reserved != 0) return twh__fail(error, TWH_E_VERSION, "problem.reserved is not 0");
@@ -52,6 +53,9 @@ static twh_status problem_check(const twh_problem *own, twh_error *error)
   }
   if (!isfinite(own->softcap) || own->softcap < 0) {
     return twh__fail(error, TWH_E_ARGUMENT, "problem.softcap is %g; it must be finite and not negative", own->softcap);
+  }
+  if (own->softcap > 0 && (own->flags & (TWH_PROBLEM_KEY_BIAS | TWH_PROBLEM_ALIBI))) {
+    return twh__fail(error, TWH_E_UNSUPPORTED, "problem.softcap: biases are added behind the cap, where no kernel can be given them");
   }
   if (own->mask_dtype != 0 && twh__dtype_bytes(own->mask_dtype) == 0) {
     return twh__fail(error, TWH_E_ARGUMENT, "problem.mask_dtype is %d, no TWH_ data type", (int)own->mask_dtype);
@@ -78,7 +82,7 @@ static twh_status problem_check_products(const twh_problem *own, int64_t q_rows,
   return TWH_OK;
 }
 
-static twh_status problem_read_sequence(twh__span *span, const twh_sequence *from, int64_t number, twh_error *error)
+static twh_status problem_check_sequence(const twh_sequence *from, int64_t number, twh_error *error)
 {
   char                name[64];
   const problem_field fields[] = {
@@ -87,45 +91,79 @@ static twh_status problem_read_sequence(twh__span *span, const twh_sequence *fro
   };
 
   snprintf(name, sizeof name, "problem.sequences[%lld]", (long long)number);
-  span->q_begin = from->q_begin;
-  span->q_len = from->q_len;
-  span->k_begin = from->k_begin;
-  span->k_len = from->k_len;
-  span->q_offset = from->q_offset;
-  span->k_offset = from->k_offset;
   return problem_check_fields(fields, (int64_t)(sizeof fields / sizeof fields[0]), name, error);
+}
+
+/* Sequence `number`, and the spans it is split into. */
+static int32_t problem_split(const twh_plan *plan, const twh_problem *own, int64_t number, twh__span spans[TWH__MOST_SPANS])
+{
+  int64_t      group = plan->shape.key_bias || plan->shape.alibi ? 1 : plan->shape.group; /* a bias is of one head */
+  twh_sequence sequence;
+  int32_t      count;
+
+  memset(&sequence, 0, sizeof sequence);
+  if (own->sequences) {
+    sequence = own->sequences[number];
+  } else {
+    sequence.q_len = own->q_len;
+    sequence.k_len = own->k_len;
+    sequence.q_offset = own->q_offset;
+  }
+  count = twh__span_split(&sequence, number, own->sequences ? 0 : number, &plan->pattern, group, spans);
+  for (int32_t i = 0; i < count; ++i) {
+    spans[i].q_first = sequence.q_begin;
+    spans[i].k_first = sequence.k_begin;
+  }
+  return count;
+}
+
+static void problem_need(twh_plan *plan, const twh__span *span)
+{
+  twh__needs *needs = &plan->needs;
+
+  plan->pairs += twh__span_pairs(span) * (double)plan->shape.q_heads;
+  if (span->kind != TWH__SPAN_FULL) needs->keys = twh__max(needs->keys, span->k_len);
+  if (span->kind == TWH__SPAN_WINDOW) {
+    needs->width = span->width;
+    needs->sinks = twh__max(needs->sinks, span->sinks);
+    needs->cuts |= span->width > 1;
+  } else if (span->kind == TWH__SPAN_CAUSAL) {
+    needs->cuts = 1;
+  }
 }
 
 static twh_status problem_read_spans(twh_plan *plan, const twh_problem *own, twh_error *error)
 {
+  twh__span  spans[TWH__MOST_SPANS];
   twh_status status;
   int64_t    bytes;
 
-  plan->spans_count = own->batch;
-  if (!twh__multiply(own->batch, (int64_t)sizeof *plan->spans, &bytes)) {
-    return twh__fail(error, TWH_E_OVERFLOW, "problem.batch is too large");
-  }
-  plan->spans = (twh__span *)twh__allocate(plan->context, (size_t)bytes, 0, error);
-  if (!plan->spans) return TWH_E_MEMORY;
+  plan->sequences = own->batch;
   plan->batch = own->sequences ? 1 : own->batch;
   plan->q_rows = own->sequences ? 0 : own->q_len;
   plan->k_rows = own->sequences ? 0 : own->k_len;
+  if (!twh__multiply(own->batch, (int64_t)sizeof *plan->spans * TWH__MOST_SPANS, &bytes)) {
+    return twh__fail(error, TWH_E_OVERFLOW, "problem.batch is too large");
+  }
   for (int64_t s = 0; s < own->batch; ++s) {
-    twh__span *span = &plan->spans[s];
     if (own->sequences) {
-      status = problem_read_sequence(span, &own->sequences[s], s, error);
+      const twh_sequence *sequence = &own->sequences[s];
+      status = problem_check_sequence(sequence, s, error);
       if (TWH__FAILED(status)) return status;
-      plan->q_rows = twh__max(plan->q_rows, span->q_begin + span->q_len);
-      plan->k_rows = twh__max(plan->k_rows, span->k_begin + span->k_len);
-    } else {
-      span->batch = s;
-      span->q_len = own->q_len;
-      span->k_len = own->k_len;
-      span->q_offset = own->q_offset;
+      plan->q_rows = twh__max(plan->q_rows, sequence->q_begin + sequence->q_len);
+      plan->k_rows = twh__max(plan->k_rows, sequence->k_begin + sequence->k_len);
     }
-    twh__span_reduce(span, &plan->pattern, plan->shape.group);
-    plan->any_causal |= span->causal;
-    plan->pairs += twh__span_pairs(span) * (double)plan->shape.q_heads;
+    plan->spans_count += problem_split(plan, own, s, spans);
+  }
+  plan->spans = (twh__span *)twh__allocate(plan->context, (size_t)plan->spans_count * sizeof *plan->spans, 0, error);
+  if (!plan->spans) return TWH_E_MEMORY;
+  plan->spans_count = 0;
+  for (int64_t s = 0; s < own->batch; ++s) {
+    int32_t count = problem_split(plan, own, s, spans);
+    for (int32_t i = 0; i < count; ++i) {
+      problem_need(plan, &spans[i]);
+      plan->spans[plan->spans_count++] = spans[i];
+    }
   }
   return problem_check_products(own, plan->q_rows, plan->k_rows, plan->batch, error);
 }
@@ -139,7 +177,6 @@ twh_status twh__problem_read(twh_plan *plan, const twh_problem *problem, twh_err
   status = twh__struct_read(&own, sizeof own, sizeof own, problem, "problem", error);
   if (!TWH__FAILED(status)) status = problem_check(&own, error);
   if (!TWH__FAILED(status)) status = twh__pattern_read(&plan->pattern, own.pattern, error);
-  if (!TWH__FAILED(status)) status = twh__pattern_supported(&plan->pattern, error);
   if (!TWH__FAILED(status) && !own.sequences) status = problem_check_products(&own, own.q_len, own.k_len, own.batch, error);
   if (TWH__FAILED(status)) return status;
   plan->shape.q_heads = own.q_heads;
@@ -150,5 +187,7 @@ twh_status twh__problem_read(twh_plan *plan, const twh_problem *problem, twh_err
   plan->shape.scale = own.flags & TWH_PROBLEM_SCALE ? own.scale : 1 / sqrt((double)own.qk_dim);
   plan->shape.softcap = own.softcap;
   plan->shape.mask_dtype = own.mask_dtype;
+  plan->shape.key_bias = (own.flags & TWH_PROBLEM_KEY_BIAS) != 0;
+  plan->shape.alibi = (own.flags & TWH_PROBLEM_ALIBI) != 0;
   return problem_read_spans(plan, &own, error);
 }

@@ -14,13 +14,13 @@ typedef struct calls_shape {
 
 static const twh__operand *calls_slot(const twh__bundle *bundle, int64_t s, int which)
 {
-  const twh__placement *place = &bundle->places[s];
+  const twh__attention *slot = &bundle->slots[s];
   switch (which) {
-    case CALLS_Q: return &place->q;
-    case CALLS_K: return &place->k;
-    case CALLS_V: return &place->v;
-    case CALLS_BUCKETS: return &place->buckets;
-    default: return &place->mask;
+    case CALLS_Q: return &slot->q;
+    case CALLS_K: return &slot->k;
+    case CALLS_V: return &slot->v;
+    case CALLS_BUCKETS: return &slot->buckets;
+    default: return &slot->mask;
   }
 }
 
@@ -81,8 +81,9 @@ static void calls_operand(const twh_oracle_desc *desc, const twh__bundle *bundle
 /* What all calls of a bundle share. */
 static void calls_begin(const twh__run *run, const twh__bundle *bundle, const twh__buffers *buffers, twh_call *call)
 {
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
-  const twh__tile       *tile = &bundle->places[0].tile;
+  const twh__kernel     *kernel = twh__run_kernel(run, bundle);
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+  const twh__tile       *tile = &bundle->slots[0].tiles[0];
   int64_t                item = twh__dtype_bytes(desc->dtype), mask_item = twh__dtype_bytes(desc->mask_dtype);
   calls_shape q = { CALLS_Q, tile->slot_rows, desc->qk_dim, desc->q_slot_stride, desc->q_row_stride, item, 0, 0 };
   calls_shape k = { CALLS_K, tile->slot_keys, desc->qk_dim, desc->k_slot_stride, desc->k_row_stride, item, 0, 0 };
@@ -95,7 +96,7 @@ static void calls_begin(const twh__run *run, const twh__bundle *bundle, const tw
   call->slots = desc->flags & TWH_ORACLE_FEWER_SLOTS ? bundle->filled : desc->slots;
   call->q_len = tile->slot_rows;
   call->k_len = tile->slot_keys;
-  call->scale = run->plan->lowering.kernel_scale;
+  call->scale = kernel->lowering.kernel_scale;
   calls_operand(desc, bundle, &q, buffers->q, &call->q);
   calls_operand(desc, bundle, &k, buffers->k, &call->k);
   if (tile->mode == TWH_MASK_TENSOR) calls_operand(desc, bundle, &mask, buffers->mask, &call->mask);
@@ -108,18 +109,20 @@ static void calls_begin(const twh__run *run, const twh__bundle *bundle, const tw
 static void calls_part(const twh__run *run, const twh__bundle *bundle, const twh__buffers *buffers, int64_t part, int buckets,
                        twh_call *call)
 {
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
-  const twh__layout     *layout = &run->plan->layout;
+  const twh__kernel     *kernel = twh__run_kernel(run, bundle);
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+  const twh__sizes      *sizes = &kernel->sizes;
   calls_shape v = { buckets ? CALLS_BUCKETS : CALLS_V, call->k_len, desc->v_dim, desc->v_slot_stride, desc->v_row_stride,
-                    twh__dtype_bytes(desc->dtype), buckets ? 0 : part, layout->v_slice_bytes };
+                    twh__dtype_bytes(desc->dtype), buckets ? 0 : part, sizes->v_slice_bytes };
 
-  calls_operand(desc, bundle, &v, buffers->v + part * layout->v_gather, &call->v);
-  call->out = buffers->out + part * layout->out_bytes;
-  if (desc->flags & TWH_ORACLE_LSE) call->lse = (float *)(void *)(buffers->lse + part * layout->lse_bytes);
+  calls_operand(desc, bundle, &v, buffers->v + part * sizes->v_gather, &call->v);
+  call->out = buffers->out + part * sizes->out_bytes;
+  if (desc->flags & TWH_ORACLE_LSE) call->lse = (float *)(void *)(buffers->lse + part * sizes->lse_bytes);
 }
 
 typedef struct calls_batches {
   twh__run *run;
+  int32_t   kernel;
   int64_t   count, size; /* calls, and calls per batch */
   int       repairs;
 } calls_batches;
@@ -130,12 +133,12 @@ static void calls_build_task(void *arg, int64_t b)
   const twh__run      *run = batches->run;
   const twh__bundle   *bundle = twh__run_bundle(run, b);
   const twh__buffers  *buffers = &run->work.buffers[b];
-  int64_t              values = run->plan->lowering.values_parts, per_bundle = values + 1, parts = twh__run_parts(run, bundle);
-  twh_call            *calls = run->work.calls + b * per_bundle;
+  int64_t              values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
+  twh_call            *calls = run->work.calls + b * run->plan->layout.parts;
 
-  if (batches->repairs && !bundle->repair) return;
+  if (parts == 0 || (batches->repairs && !bundle->repair)) return;
   calls_begin(run, bundle, buffers, &calls[0]);
-  for (int64_t p = batches->repairs ? values : 0; p < (batches->repairs ? per_bundle : parts); ++p) {
+  for (int64_t p = batches->repairs ? values : 0; p < (batches->repairs ? values + 1 : parts); ++p) {
     if (p > 0) calls[p] = calls[0];
     calls_part(run, bundle, buffers, p, p == values, &calls[p]);
     calls[p].index = bundle->first_call + p;
@@ -148,37 +151,62 @@ static void calls_batch_task(void *arg, int64_t i)
   twh__run            *run = batches->run;
   int64_t              first = i * batches->size, n = twh__min(batches->size, batches->count - first);
 
-  (void)twh__oracle_call(run->plan->oracle, run->work.call_list + first, n, &run->ledger);
+  (void)twh__oracle_call(run->plan->kernels[batches->kernel].oracle, run->work.call_list + first, n,
+                         &run->ledger[batches->kernel]);
+}
+
+/* The calls of one kernel, in the order of the wave. */
+static void calls_list(calls_batches *batches)
+{
+  twh__run *run = batches->run;
+
+  batches->count = 0;
+  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+    twh__bundle *bundle = twh__run_bundle(run, b);
+    int64_t      values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
+    twh_call    *calls = run->work.calls + b * run->plan->layout.parts;
+    if (bundle->kernel != batches->kernel) continue;
+    if (batches->repairs && bundle->repair) {
+      bundle->repair_call = run->plan->tally.calls + run->stats.repair_calls++;
+      calls[values].index = bundle->repair_call;
+      run->work.call_list[batches->count++] = &calls[values];
+    }
+    for (int64_t p = 0; !batches->repairs && p < parts; ++p) run->work.call_list[batches->count++] = &calls[p];
+  }
+}
+
+static void calls_run(const calls_batches *batches)
+{
+  const twh_plan *plan = batches->run->plan;
+  int64_t         n = twh__ceil_div(batches->count, batches->size);
+
+  if (plan->kernels[batches->kernel].concurrency > 1) {
+    twh__parallel_for(plan->context, n, calls_batch_task, (void *)batches);
+  } else {
+    for (int64_t i = 0; i < n; ++i) calls_batch_task((void *)batches, i);
+  }
 }
 
 twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
 {
-  const twh__layout *layout = &run->plan->layout;
-  int64_t            values = run->plan->lowering.values_parts, batch_count;
-  calls_batches      batches = { run, 0, 0, repairs };
-  double             begun;
+  twh_status    status = TWH_OK;
+  calls_batches batches = { run, 0, 0, 0, repairs };
+  double        begun;
 
   twh__parallel_for(run->plan->context, run->wave_bundles, calls_build_task, &batches);
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    twh_call    *calls = run->work.calls + b * (values + 1);
-    if (repairs && bundle->repair) {
-      bundle->repair_call = run->plan->tally.calls + run->stats.repair_calls++;
-      calls[values].index = bundle->repair_call;
-      run->work.call_list[batches.count++] = &calls[values];
-    }
-    for (int64_t p = 0; !repairs && p < twh__run_parts(run, bundle); ++p) run->work.call_list[batches.count++] = &calls[p];
-  }
-  batches.size = twh__max(1, twh__min(layout->calls_per_batch, twh__ceil_div(batches.count, layout->concurrency)));
-  batch_count = twh__ceil_div(batches.count, batches.size);
   begun = twh__now();
-  if (layout->concurrency > 1) {
-    twh__parallel_for(run->plan->context, batch_count, calls_batch_task, &batches);
-  } else {
-    for (int64_t i = 0; i < batch_count; ++i) calls_batch_task(&batches, i);
+  run->stats.calls = run->stats.batches = 0;
+  for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
+    const twh__kernel *kernel = &run->plan->kernels[k];
+    twh__ledger       *ledger = &run->ledger[k];
+    batches.kernel = k;
+    calls_list(&batches);
+    batches.size = twh__max(1, twh__min(kernel->calls_per_batch, twh__ceil_div(batches.count, kernel->concurrency)));
+    if (!TWH__FAILED(status) && batches.count > 0) calls_run(&batches);
+    run->stats.calls += ledger->calls;
+    run->stats.batches += ledger->batches;
+    if (ledger->code != 0 && !TWH__FAILED(status)) status = twh__oracle_fail(error, ledger->code, ledger->call, "the kernel");
   }
   run->stats.oracle_s += twh__now() - begun;
-  run->stats.calls = run->ledger.calls;
-  run->stats.batches = run->ledger.batches;
-  return run->ledger.code == 0 ? TWH_OK : twh__oracle_fail(error, run->ledger.code, run->ledger.call, "the kernel");
+  return status;
 }

@@ -1,4 +1,5 @@
 /* Executing a plan: tensors are checked, tiles are placed into bundles, full waves are computed. */
+#include <math.h>
 #include <string.h>
 
 #include "core/run/run.h"
@@ -34,6 +35,41 @@ static twh_status execute_mask(twh__run *run, const twh_tensor *mask, twh_error 
   return TWH_OK;
 }
 
+/* A bias tensor is given exactly when the problem declares it, and holds finite numbers. */
+static twh_status execute_bias_view(twh__view *view, const twh_tensor *tensor, int declared, const int64_t dims[4],
+                                    const char *name, const char *flag, twh_error *error)
+{
+  twh_status status;
+
+  if (!declared) {
+    return tensor ? twh__fail(error, TWH_E_ARGUMENT, "%s is given; the problem's flags lack %s", name, flag) : TWH_OK;
+  }
+  status = execute_view(view, tensor, dims[0], dims[1], dims[2], dims[3], name, error);
+  if (TWH__FAILED(status)) return status;
+  for (int64_t b = 0; b < (view->batch_stride == 0 ? twh__min(1, dims[0]) : dims[0]); ++b) {
+    for (int64_t h = 0; h < (view->head_stride == 0 ? twh__min(1, dims[1]) : dims[1]); ++h) {
+      for (int64_t r = 0; r < (view->row_stride == 0 ? twh__min(1, dims[2]) : dims[2]); ++r) {
+        if (isfinite(twh__load(twh__view_row(view, b, h, r), view->dtype, 0))) continue;
+        return twh__fail(error, TWH_E_ARGUMENT, "%s: batch %lld, head %lld, row %lld is not finite", name, (long long)b,
+                         (long long)h, (long long)r);
+      }
+    }
+  }
+  return TWH_OK;
+}
+
+static twh_status execute_bias(twh__run *run, const twh_tensors *own, twh_error *error)
+{
+  const twh_plan *plan = run->plan;
+  const int64_t   keys[4] = { plan->batch, plan->shape.q_heads, plan->k_rows, 1 }, heads[4] = { 1, plan->shape.q_heads, 1, 1 };
+  twh_status      status = execute_bias_view(&run->key_bias, own->key_bias, plan->shape.key_bias, keys, "tensors.key_bias",
+                                             "TWH_PROBLEM_KEY_BIAS", error);
+
+  if (TWH__FAILED(status)) return status;
+  return execute_bias_view(&run->alibi, own->alibi_slopes, plan->shape.alibi, heads, "tensors.alibi_slopes",
+                           "TWH_PROBLEM_ALIBI", error);
+}
+
 static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors, twh_error *error)
 {
   const twh_plan   *plan = run->plan;
@@ -67,56 +103,8 @@ static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors
     run->has_sinks = 1;
     status = execute_view(&run->sinks, own.sink_logits, 1, shape->q_heads, 1, 1, "tensors.sink_logits", error);
   }
+  if (!TWH__FAILED(status)) status = execute_bias(run, &own, error);
   return TWH__FAILED(status) ? status : execute_mask(run, own.mask, error);
-}
-
-/* The entry of a tile's unit; a new one for its first tile. */
-static int32_t execute_unit(twh__run *run, const twh__tile *tile)
-{
-  int32_t free_entry = -1, count = (int32_t)run->plan->layout.units;
-
-  for (int32_t i = 0; i < count; ++i) {
-    const twh__unit_entry *entry = &run->work.units[i];
-    if (entry->tiles_left < 0) {
-      free_entry = i;
-    } else if (entry->index == tile->unit_index) {
-      return i;
-    }
-  }
-  if (free_entry >= 0) {
-    twh__unit_entry *entry = &run->work.units[free_entry];
-    entry->index = tile->unit_index;
-    entry->unit = tile->unit;
-    entry->tiles_left = twh__plan_unit_tiles(&run->plan->lowering, &run->plan->spans[tile->unit.span], &tile->unit);
-    entry->tree.count = 0;
-    entry->tree.rows = tile->unit.rows;
-  }
-  return free_entry;
-}
-
-/* Put a tile into its class's open bundle; a bundle that is full joins the wave. */
-static twh_status execute_place(twh__run *run, const twh__tile *tile, twh_error *error)
-{
-  int32_t         class_number = twh__class_of(tile->mode, tile->reading), *open = &run->open[class_number];
-  int64_t         call, slot, parts = twh__lower_parts(&run->plan->lowering, tile->reading);
-  twh__bundle    *bundle;
-  twh__placement *place;
-  int             full = twh__pack_put(&run->pack, class_number, parts, &call, &slot);
-
-  if (slot == 0) *open = run->work.free_bundles[--run->free_bundles];
-  bundle = &run->work.bundles[*open];
-  bundle->class_number = class_number;
-  bundle->first_call = call;
-  bundle->filled = slot + 1;
-  place = &bundle->places[slot];
-  place->tile = *tile;
-  place->unit = execute_unit(run, tile);
-  if (place->unit < 0) return twh__fail(error, TWH_E_MEMORY, "workspace: too many units in flight (a defect of the library)");
-  if (full) {
-    run->work.wave[run->wave_bundles++] = *open;
-    *open = -1;
-  }
-  return TWH_OK;
 }
 
 /* Compute the wave. */
@@ -125,7 +113,6 @@ static twh_status execute_wave(twh__run *run, const twh_run_options *options, tw
   int64_t    repairs = 0;
   twh_status status;
 
-  if (run->wave_bundles == 0) return TWH_OK;
   ++run->waves;
   status = twh__wave_encode(run, error);
   if (!TWH__FAILED(status)) status = twh__wave_call(run, 0, error);
@@ -133,8 +120,7 @@ static twh_status execute_wave(twh__run *run, const twh_run_options *options, tw
   if (!TWH__FAILED(status)) status = twh__wave_repair(run, repairs, error);
   if (!TWH__FAILED(status)) status = twh__wave_merge(run, error);
   if (TWH__FAILED(status)) return status;
-  for (int64_t b = 0; b < run->wave_bundles; ++b) run->work.free_bundles[run->free_bundles++] = run->work.wave[b];
-  run->wave_bundles = 0;
+  twh__place_recycle(run);
   if (options->progress &&
       options->progress(options->user, run->stats.calls - run->stats.repair_calls, run->plan->tally.calls) != 0) {
     return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)run->stats.calls);
@@ -144,23 +130,22 @@ static twh_status execute_wave(twh__run *run, const twh_run_options *options, tw
 
 static twh_status execute_all(twh__run *run, const twh_run_options *options, twh_error *error)
 {
-  const twh_plan *plan = run->plan;
-  twh_status      status = TWH_OK;
-  twh__cursor     cursor;
-  twh__tile       tile;
+  twh_status status = TWH_OK;
+  twh__tile  tile;
+  int64_t    left = 1;
 
   twh__run_write_empty(run);
-  twh__cursor_begin(&cursor, plan);
-  while (!TWH__FAILED(status) && twh__cursor_next(&cursor, &tile)) {
-    status = execute_place(run, &tile, error);
-    if (!TWH__FAILED(status) && run->wave_bundles == plan->layout.bundles) status = execute_wave(run, options, error);
+  memset(&tile, 0, sizeof tile);
+  while (!TWH__FAILED(status) && twh__cursor_next(&run->cursor, &tile)) {
+    int full;
+    status = twh__place_tile(run, &tile, &full, error);
+    if (!TWH__FAILED(status) && full) status = execute_wave(run, options, error);
   }
-  for (int32_t c = 0; c < TWH__CLASSES && !TWH__FAILED(status); ++c) {
-    if (run->open[c] < 0) continue;
-    run->work.wave[run->wave_bundles++] = run->open[c];
-    if (run->wave_bundles == plan->layout.bundles) status = execute_wave(run, options, error);
+  while (!TWH__FAILED(status) && left > 0) {
+    left = twh__place_flush(run);
+    if (run->wave_bundles > 0 || run->has_mask) status = execute_wave(run, options, error);
   }
-  return TWH__FAILED(status) ? status : execute_wave(run, options, error);
+  return status;
 }
 
 static void execute_begin(twh__run *run)
@@ -172,15 +157,9 @@ static void execute_begin(twh__run *run)
   twh__cache_begin(&run->work.v);
   twh__cache_begin(&run->work.buckets);
   twh__cache_begin(&run->work.mask);
-  twh__pack_begin(&run->pack, plan->lowering.slots);
-  for (int32_t c = 0; c < TWH__CLASSES; ++c) run->open[c] = -1;
-  for (int64_t i = plan->layout.bundles + plan->tally.classes; i > 0; --i) {
-    run->work.free_bundles[run->free_bundles++] = (int32_t)(i - 1);
-  }
-  for (int64_t i = plan->layout.nodes; i > 0; --i) {
-    run->work.agenda.free_nodes[run->work.agenda.free_count++] = (int32_t)(plan->layout.leaves + i - 1);
-  }
-  run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->lowering.q_block / 16));
+  twh__cursor_begin(&run->cursor, plan);
+  twh__place_begin(run);
+  run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->layout.node_rows / 16));
 }
 
 static twh_status execute_in_workspace(twh__run *run, const twh_run_options *options, twh_error *error)

@@ -9,68 +9,102 @@
 
 enum { RESULTS_ROWS = 16 }; /* merged together */
 
-static void results_begin(const twh__run *run, int64_t b, int64_t s, int buckets, twh__result *result)
+static void results_begin(const twh__run *run, int64_t b, int64_t s, int64_t t, int buckets, const twh__source *source,
+                          twh__result *result)
 {
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
-  const twh__layout     *layout = &run->plan->layout;
-  const twh__placement  *place = &twh__run_bundle(run, b)->places[s];
-  int64_t                item = twh__dtype_bytes(desc->out_dtype), values = run->plan->lowering.values_parts;
+  const twh__bundle     *bundle = twh__run_bundle(run, b);
+  const twh__kernel     *kernel = twh__run_kernel(run, bundle);
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+  const twh__attention  *slot = &bundle->slots[s];
+  int64_t                item = twh__dtype_bytes(desc->out_dtype);
 
   memset(result, 0, sizeof *result);
-  result->lowering = &run->plan->lowering;
+  result->lowering = &kernel->lowering;
   result->shape = &run->plan->shape;
-  result->tile = &place->tile;
-  result->q = place->q.block;
-  result->k = place->k.block;
-  result->lift = place->v.note ? *place->v.note : 1;
-  if (run->has_mask) {
-    result->mask = place->mask.block;
-    result->any = place->mask.block.data + layout->mask_any;
+  result->source = source;
+  result->slot = &slot->slot;
+  result->tile = &slot->tiles[t];
+  result->q = slot->q.block;
+  result->k = slot->k.block;
+  result->lift = slot->v.note ? *slot->v.note : 1;
+  if (run->has_mask && slot->mask.block.data) {
+    result->mask = slot->mask.block;
+    result->any = slot->mask.block.data + kernel->sizes.mask_any;
   }
   result->out = run->work.buffers[b].out + s * desc->out_slot_stride * item;
-  if (buckets) result->buckets = result->out + values * layout->out_bytes;
+  if (buckets) result->buckets = result->out + kernel->lowering.values_parts * kernel->sizes.out_bytes;
   result->out_row_bytes = desc->out_row_stride * item;
-  result->slice_bytes = layout->out_bytes;
+  result->slice_bytes = kernel->sizes.out_bytes;
   if (desc->flags & TWH_ORACLE_LSE) result->lse = (const float *)(const void *)run->work.buffers[b].lse + s * desc->q_len;
 }
 
-static int results_is_anchor(const twh__tile *tile)
+/* Where the leaf of a tile keeps what is read: the slot's part of the bundle's buffers. */
+static twh__state *results_leaf(twh__run *run, int64_t b, int64_t s, int64_t t)
 {
-  return tile->reading == TWH__READ_ANCHOR || tile->reading == TWH__READ_ANCHOR_SHARE;
+  const twh__layout  *layout = &run->plan->layout;
+  const twh__buffers *buffers = &run->work.buffers[b];
+  twh__placement     *place = &twh__run_bundle(run, b)->slots[s].places[t];
+  twh__state         *leaf;
+
+  place->leaf = (int32_t)((b * layout->slots + s) * layout->slot_tiles + t);
+  leaf = &run->work.states[place->leaf];
+  leaf->m = buffers->m + s * layout->rows;
+  leaf->a = buffers->a + s * layout->rows;
+  leaf->factor = buffers->factor + s * layout->rows;
+  leaf->b = NULL;
+  return leaf;
 }
 
-static void results_host(const twh__run *run, const twh__placement *place, const twh__result *result)
+/* Whether a tile's rows that could not be read are worth a bucket call. */
+static int results_is_repairable(const twh__run *run, const twh__bundle *bundle, const twh__tile *tile)
 {
-  twh__source source;
-  twh__run_source(run, place, &source);
-  twh__decode_host(result, &source, &run->work.states[place->leaf]);
+  int32_t reading = twh__run_reading(run, bundle);
+  return !tile->host && tile->mode != TWH__MODE_HOST && (reading == TWH__READ_ANCHOR || reading == TWH__READ_ANCHOR_SHARE);
+}
+
+static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const twh__source *source)
+{
+  const twh__bundle *bundle = twh__run_bundle(run, b);
+  twh__placement    *place = &bundle->slots[s].places[t];
+  const twh__tile   *tile = &bundle->slots[s].tiles[t];
+  twh__state        *leaf = results_leaf(run, b, s, t);
+  twh__result        result;
+
+  results_begin(run, b, s, t, tile->mode != TWH__MODE_HOST && twh__run_reading(run, bundle) == TWH__READ_BUCKET, source, &result);
+  place->flagged = 0;
+  place->nan_row = -1;
+  if (tile->host || tile->mode == TWH__MODE_HOST) {
+    twh__decode_all_host(&result, source, leaf);
+    place->flagged = tile->rows;
+    return;
+  }
+  if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
+  if (place->nan_row >= 0) return;
+  place->flagged = twh__decode(&result, leaf);
+  if (place->flagged > 0 && !results_is_repairable(run, bundle, tile)) twh__decode_host(&result, source, leaf);
 }
 
 static void results_decode_task(void *arg, int64_t i)
 {
   twh__run       *run = (twh__run *)arg;
-  int64_t         b = i / run->plan->lowering.slots, s = i % run->plan->lowering.slots;
-  twh__placement *place = &twh__run_bundle(run, b)->places[s];
-  twh__result     result;
+  int64_t         b, s;
+  twh__attention *slot = twh__run_attention(run, i, &b, &s);
+  twh__source     source;
 
-  if (s >= twh__run_bundle(run, b)->filled) return;
-  place->leaf = (int32_t)i;
-  results_begin(run, b, s, place->tile.reading == TWH__READ_BUCKET, &result);
-  place->flagged = 0;
-  place->nan_row = run->checked ? twh__decode_find_nan(&result, &place->nan_part) : -1;
-  if (place->nan_row >= 0) return;
-  place->flagged = twh__decode(&result, &run->work.states[place->leaf]);
-  if (place->flagged > 0 && !results_is_anchor(&place->tile)) results_host(run, place, &result);
+  if (!slot) return;
+  twh__run_source(run, twh__run_bundle(run, b), &source);
+  for (int64_t t = 0; t < slot->slot.count; ++t) results_decode(run, b, s, t, &source);
 }
 
-static twh_status results_nan(const twh__run *run, const twh__bundle *bundle, int64_t s, twh_error *error)
+static twh_status results_nan(const twh__run *run, const twh__bundle *bundle, int64_t s, int64_t t, twh_error *error)
 {
-  const twh__placement *place = &bundle->places[s];
+  const twh__placement *place = &bundle->slots[s].places[t];
+  const twh__tile      *tile = &bundle->slots[s].tiles[t];
   int64_t               call = bundle->first_call + place->nan_part;
-  int64_t               row = place->tile.at + place->nan_row * place->tile.at_step;
+  int64_t               row = tile->at + place->nan_row * tile->at_step;
   twh_status            status;
 
-  if (bundle->repair && place->nan_part == run->plan->lowering.values_parts) call = bundle->repair_call;
+  if (bundle->repair && place->nan_part == twh__run_kernel(run, bundle)->lowering.values_parts) call = bundle->repair_call;
   status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN", (long long)call,
                      (long long)s, (long long)row);
   if (error && error->struct_size >= sizeof *error) {
@@ -89,14 +123,16 @@ static twh_status results_collect(twh__run *run, int64_t *repairs, twh_error *er
     twh__bundle *bundle = twh__run_bundle(run, b);
     bundle->repair = 0;
     for (int64_t s = 0; s < bundle->filled; ++s) {
-      const twh__placement *place = &bundle->places[s];
-      if (place->nan_row >= 0) return results_nan(run, bundle, s, error);
-      if (place->flagged == 0) continue;
-      if (results_is_anchor(&place->tile)) {
-        bundle->repair = 1;
-        run->stats.repaired_rows += place->flagged;
-      } else {
-        run->stats.host_rows += place->flagged;
+      for (int64_t t = 0; t < bundle->slots[s].slot.count; ++t) {
+        const twh__placement *place = &bundle->slots[s].places[t];
+        if (place->nan_row >= 0) return results_nan(run, bundle, s, t, error);
+        if (place->flagged == 0) continue;
+        if (results_is_repairable(run, bundle, &bundle->slots[s].tiles[t])) {
+          bundle->repair = 1;
+          run->stats.repaired_rows += place->flagged;
+        } else {
+          run->stats.host_rows += place->flagged;
+        }
       }
     }
     *repairs += bundle->repair;
@@ -106,24 +142,30 @@ static twh_status results_collect(twh__run *run, int64_t *repairs, twh_error *er
 
 twh_status twh__wave_decode(twh__run *run, int64_t *repairs, twh_error *error)
 {
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->lowering.slots, results_decode_task, run);
+  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, results_decode_task, run);
   return results_collect(run, repairs, error);
 }
 
 static void results_repair_task(void *arg, int64_t i)
 {
-  twh__run       *run = (twh__run *)arg;
-  int64_t         b = i / run->plan->lowering.slots, s = i % run->plan->lowering.slots;
-  twh__bundle    *bundle = twh__run_bundle(run, b);
-  twh__placement *place = &bundle->places[s];
-  twh__result     result;
+  twh__run          *run = (twh__run *)arg;
+  int64_t            b, s;
+  twh__attention    *slot = twh__run_attention(run, i, &b, &s);
+  const twh__bundle *bundle = twh__run_bundle(run, b);
+  twh__source        source;
 
-  if (!bundle->repair || s >= bundle->filled || place->flagged == 0) return;
-  results_begin(run, b, s, 1, &result);
-  if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
-  if (place->nan_row >= 0) return;
-  place->flagged = twh__decode_repair(&result, &run->work.states[place->leaf]);
-  if (place->flagged > 0) results_host(run, place, &result);
+  if (!slot || !bundle->repair) return;
+  twh__run_source(run, bundle, &source);
+  for (int64_t t = 0; t < slot->slot.count; ++t) {
+    twh__placement *place = &slot->places[t];
+    twh__result     result;
+    if (place->flagged == 0 || slot->tiles[t].host) continue;
+    results_begin(run, b, s, t, 1, &source, &result);
+    if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
+    if (place->nan_row >= 0) continue;
+    place->flagged = twh__decode_repair(&result, &run->work.states[place->leaf]);
+    if (place->flagged > 0) twh__decode_host(&result, &source, &run->work.states[place->leaf]);
+  }
 }
 
 twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error)
@@ -134,20 +176,24 @@ twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error)
   status = twh__wave_encode_repairs(run, error);
   if (!TWH__FAILED(status)) status = twh__wave_call(run, 1, error);
   if (TWH__FAILED(status)) return status;
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->lowering.slots, results_repair_task, run);
+  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, results_repair_task, run);
   for (int64_t b = 0; b < run->wave_bundles; ++b) {
     const twh__bundle *bundle = twh__run_bundle(run, b);
     for (int64_t s = 0; bundle->repair && s < bundle->filled; ++s) {
-      if (bundle->places[s].nan_row >= 0) return results_nan(run, bundle, s, error);
-      run->stats.host_rows += bundle->places[s].flagged;
-      run->stats.repaired_rows -= bundle->places[s].flagged;
+      for (int64_t t = 0; t < bundle->slots[s].slot.count; ++t) {
+        const twh__placement *place = &bundle->slots[s].places[t];
+        if (place->nan_row >= 0) return results_nan(run, bundle, s, t, error);
+        if (bundle->slots[s].tiles[t].host) continue;
+        run->stats.host_rows += place->flagged;
+        run->stats.repaired_rows -= place->flagged;
+      }
     }
   }
   return TWH_OK;
 }
 
-/* Write row r of a unit from its state, the sink logit of its head included. */
-static void results_write(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t r)
+/* Write row r of a unit from row `at` of a state, the sink logit of its head included. */
+static void results_write(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t at, int64_t r)
 {
   const twh__span *span = &run->plan->spans[unit->span];
   int64_t          head, row, dim = run->plan->shape.v_dim;
@@ -155,10 +201,10 @@ static void results_write(const twh__run *run, const twh__unit *unit, const twh_
 
   twh__unit_row(unit, span, r, &head, &row);
   if (run->has_sinks) {
-    twh__state_add_sink(state, r, twh__load(twh__view_row(&run->sinks, 0, head, 0), run->sinks.dtype, 0), dim);
+    twh__state_add_sink(state, at, twh__load(twh__view_row(&run->sinks, 0, head, 0), run->sinks.dtype, 0), dim);
   }
   if (run->has_lse) lse = twh__view_row(&run->lse, span->batch, head, row);
-  twh__state_write(state, r, dim, twh__view_row(&run->out, span->batch, head, row), run->out.dtype, lse, run->lse.dtype);
+  twh__state_write(state, at, dim, twh__view_row(&run->out, span->batch, head, row), run->out.dtype, lse, run->lse.dtype);
 }
 
 /* All of the wave's work on a few rows: what one merge writes is still in the cache when the next one reads it. */
@@ -172,7 +218,7 @@ static void results_rows(const twh__run *run, int64_t first, int64_t last)
     if (work->into >= 0) {
       twh__state_merge(&run->work.states[work->into], from, first, end, run->plan->shape.v_dim);
     } else {
-      for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->unit].unit, from[0], r);
+      for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->unit].unit, from[0], r, r);
     }
   }
 }
@@ -180,66 +226,99 @@ static void results_rows(const twh__run *run, int64_t first, int64_t last)
 static void results_rows_task(void *arg, int64_t i)
 {
   const twh__run *run = (const twh__run *)arg;
-  int64_t         block = run->plan->lowering.q_block, last = block * (i + 1) / run->parallel_rows;
+  int64_t         block = run->plan->layout.node_rows, last = block * (i + 1) / run->parallel_rows;
 
   for (int64_t first = block * i / run->parallel_rows; first < last; first += RESULTS_ROWS) {
     results_rows(run, first, twh__min(last, first + RESULTS_ROWS));
   }
 }
 
-/* Plan what becomes of the states of one tile's unit. */
-static int results_plan(twh__run *run, const twh__placement *place)
+/* Plan what becomes of the state of one tile. */
+static int results_plan(twh__run *run, const twh__tile *tile, const twh__placement *place)
 {
   twh__agenda     *agenda = &run->work.agenda;
   twh__unit_entry *entry = &run->work.units[place->unit];
 
-  if (!twh__tree_push(&entry->tree, place->tile.level, place->tile.ordinal, place->leaf, agenda)) return 0;
+  if (!twh__tree_push(&entry->tree, tile->level, tile->ordinal, place->leaf, agenda)) return 0;
   if (--entry->tiles_left > 0) return 1;
-  entry->tiles_left = -1;
   return twh__tree_finish(&entry->tree, place->unit, agenda);
+}
+
+/* Units whose last tiles were left out have all their states. */
+static int results_finish_skipped(twh__run *run)
+{
+  for (int64_t u = 0; run->has_mask && u < run->plan->layout.units; ++u) {
+    twh__unit_entry *entry = &run->work.units[u];
+    if (entry->tiles_left == 0 && entry->tree.count > 0 &&
+        !twh__tree_finish(&entry->tree, (int32_t)u, &run->work.agenda)) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* What every slot's tiles add to the agenda; then leaves that are still waiting become nodes. */
+static int results_plan_all(twh__run *run)
+{
+  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+    const twh__bundle *bundle = twh__run_bundle(run, b);
+    for (int64_t s = 0; s < bundle->filled; ++s) {
+      const twh__attention *slot = &bundle->slots[s];
+      for (int64_t t = 0; t < slot->slot.count; ++t) {
+        if (!results_plan(run, &slot->tiles[t], &slot->places[t])) return 0;
+      }
+    }
+  }
+  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+    const twh__bundle *bundle = twh__run_bundle(run, b);
+    for (int64_t s = 0; s < bundle->filled; ++s) {
+      const twh__attention *slot = &bundle->slots[s];
+      for (int64_t t = 0; t < slot->slot.count; ++t) {
+        twh__unit_entry *entry = &run->work.units[slot->places[t].unit];
+        if (entry->tiles_left > 0 && !twh__tree_keep(&entry->tree, &run->work.agenda)) return 0;
+      }
+    }
+  }
+  return 1;
 }
 
 twh_status twh__wave_merge(twh__run *run, twh_error *error)
 {
   twh__agenda *agenda = &run->work.agenda;
-  int          fits = 1;
 
   agenda->count = 0;
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    for (int64_t s = 0; s < bundle->filled && fits; ++s) fits = results_plan(run, &bundle->places[s]);
+  if (!results_finish_skipped(run) || !results_plan_all(run)) {
+    return twh__fail(error, TWH_E_MEMORY, "workspace: too few states (a defect of the library)");
   }
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    for (int64_t s = 0; s < bundle->filled && fits; ++s) {
-      twh__unit_entry *entry = &run->work.units[bundle->places[s].unit];
-      if (entry->tiles_left > 0) fits = twh__tree_keep(&entry->tree, agenda);
-    }
-  }
-  if (!fits) return twh__fail(error, TWH_E_MEMORY, "workspace: too few states (a defect of the library)");
   twh__parallel_for(run->plan->context, run->parallel_rows, results_rows_task, run);
+  for (int64_t w = 0; w < agenda->count; ++w) {
+    if (agenda->work[w].into < 0) twh__place_free_unit(run, agenda->work[w].unit);
+  }
   return TWH_OK;
+}
+
+void twh__run_write_neutral(const twh__run *run, const twh__unit *unit)
+{
+  for (int64_t r = 0; r < unit->rows; ++r) {
+    run->work.neutral.m[0] = -(double)INFINITY;
+    run->work.neutral.a[0] = 0;
+    results_write(run, unit, &run->work.neutral, 0, r);
+  }
 }
 
 void twh__run_write_empty(twh__run *run)
 {
   const twh_plan *plan = run->plan;
-  twh__state     *state = &run->work.states[plan->layout.leaves]; /* a node; none is in use yet */
   twh__unit       unit;
 
   for (unit.span = 0; unit.span < plan->spans_count; ++unit.span) {
     const twh__span *span = &plan->spans[unit.span];
-    int64_t          units = twh__cover_units(span, plan->shape.group, plan->lowering.q_block);
-    if (!span->causal && span->k_len > 0) continue;
+    const twh__grid *grid = &plan->kernels[span->kernel].lowering.grid;
+    if (span->k_len > 0) continue;
     for (unit.kv_head = 0; unit.kv_head < plan->shape.kv_heads; ++unit.kv_head) {
-      for (int64_t u = 0; u < units; ++u) {
-        twh__cover_unit(span, plan->shape.group, plan->lowering.q_block, u, &unit);
-        if (twh__cover_blocks(span, &unit, plan->lowering.k_block) > 0) continue;
-        for (int64_t r = 0; r < unit.rows; ++r) {
-          state->m[r] = -(double)INFINITY;
-          state->a[r] = 0;
-          results_write(run, &unit, state, r);
-        }
+      for (int64_t u = 0; u < twh__cover_units(span, plan->shape.group, grid); ++u) {
+        twh__cover_unit(span, plan->shape.group, grid, u, &unit);
+        twh__run_write_neutral(run, &unit);
       }
     }
   }

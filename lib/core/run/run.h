@@ -1,12 +1,12 @@
 /* One execute: its state, and the steps of a wave.
  *
- *     place (execute.c)   tiles into bundles until a wave is full
- *     encode (wave.c)     find or encode the blocks that the wave's calls read, and build the calls
- *     call (calls.c)      batches, within the kernel's limits
+ *     place (place.c)     tiles into bundles until a wave is full
+ *     encode (wave.c)     find or encode the blocks that the wave's calls read
+ *     call (calls.c)      batches, within the kernels' limits
  *     decode (results.c)  states from results, repairs, merges, finished rows
  *
- * Within a step everything may run in parallel; between steps it does not. Nothing that threads do decides an order, so
- * results are bitwise the same however many there are. */
+ * execute.c checks the tensors and drives. Within a step everything may run in parallel; between steps it does not. Nothing
+ * that threads do decides an order, so results are bitwise the same however many there are. */
 #ifndef TWH_CORE_RUN_H
 #define TWH_CORE_RUN_H
 
@@ -14,14 +14,16 @@
 
 typedef struct twh__run {
   const twh_plan *plan;
-  twh__view       q, k, v, out, lse, mask, sinks;
+  twh__view       q, k, v, out, lse, mask, sinks, key_bias, alibi;
   int             has_lse, has_mask, has_sinks, checked;
   twh__workspace  work;
-  twh__pack       pack;
-  twh__ledger     ledger;
-  int32_t         open[TWH__CLASSES];  /* bundle; -1: none */
+  twh__cursor     cursor;
+  twh__ledger     ledger[TWH__MAX_KERNELS];
+  int32_t         open[TWH__MAX_KERNELS][TWH__CLASSES]; /* bundle; -1: none */
   int64_t         wave_bundles, waves; /* bundles in this wave, and its number from 1 */
   int64_t         free_bundles;        /* top of the stack of free bundles */
+  int32_t         free_unit;           /* first of the free entries; -1: none */
+  int64_t         unique;              /* blocks that no other tile can use, so far */
   int64_t         parallel_rows;       /* parts into which rows are split for merging */
   twh_run_stats   stats;
 } twh__run;
@@ -31,14 +33,41 @@ static inline twh__bundle *twh__run_bundle(const twh__run *run, int64_t i)
   return &run->work.bundles[run->work.wave[i]];
 }
 
-/* Calls of a bundle in the first round. */
-static inline int64_t twh__run_parts(const twh__run *run, const twh__bundle *bundle)
+static inline const twh__kernel *twh__run_kernel(const twh__run *run, const twh__bundle *bundle)
 {
-  return twh__lower_parts(&run->plan->lowering, bundle->class_number % TWH__READINGS);
+  return &run->plan->kernels[bundle->kernel];
 }
 
-/* What encoding a placement reads. */
-void twh__run_source(const twh__run *run, const twh__placement *place, twh__source *source);
+/* How a bundle's sums are read, and its calls in the first round. */
+static inline int32_t twh__run_reading(const twh__run *run, const twh__bundle *bundle)
+{
+  return twh__class_reading(&twh__run_kernel(run, bundle)->lowering, bundle->class_number);
+}
+
+static inline int64_t twh__run_parts(const twh__run *run, const twh__bundle *bundle)
+{
+  if (twh__class_is_host(bundle->class_number)) return 0;
+  return twh__lower_parts(&twh__run_kernel(run, bundle)->lowering, twh__run_reading(run, bundle));
+}
+
+/* What encoding a bundle's slots reads. */
+void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source *source);
+
+/* The attention of task i of a parallel step over all slots of the wave, and its bundle; NULL: this slot is not used. */
+twh__attention *twh__run_attention(const twh__run *run, int64_t i, int64_t *bundle, int64_t *slot);
+
+/* Prepare an empty wave. */
+void twh__place_begin(twh__run *run);
+
+/* Put the cursor's tile into its bundle. Sets *full when the wave has no room for a further closed bundle. */
+twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error *error);
+
+/* Close open bundles until the wave is full or there is none left: returns how many are left. */
+int64_t twh__place_flush(twh__run *run);
+
+/* The wave is done: its bundles are free. A unit without tiles in flight is given back. */
+void twh__place_recycle(twh__run *run);
+void twh__place_free_unit(twh__run *run, int32_t entry);
 
 /* Find the wave's blocks and encode the missing ones. */
 twh_status twh__wave_encode(twh__run *run, twh_error *error);
@@ -55,7 +84,8 @@ twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error);
 /* Merge the wave's states and write what is complete. */
 twh_status twh__wave_merge(twh__run *run, twh_error *error);
 
-/* Write the rows of units that have no tile at all. */
+/* Write the rows of units that have no tile at all, and of one unit whose tiles were all left out. */
 void twh__run_write_empty(twh__run *run);
+void twh__run_write_neutral(const twh__run *run, const twh__unit *unit);
 
 #endif

@@ -9,25 +9,35 @@
 /* Which operand an id belongs to, in its low bits: blocks of different operands never share an id. */
 enum { WAVE_Q, WAVE_K, WAVE_V, WAVE_BUCKETS, WAVE_MASK };
 
-void twh__run_source(const twh__run *run, const twh__placement *place, twh__source *source)
+void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source *source)
 {
-  source->lowering = &run->plan->lowering;
+  source->lowering = &twh__run_kernel(run, bundle)->lowering;
   source->shape = &run->plan->shape;
-  source->span = &run->plan->spans[place->tile.unit.span];
+  source->spans = run->plan->spans;
   source->q = &run->q;
   source->k = &run->k;
   source->v = &run->v;
   source->mask = run->has_mask ? &run->mask : NULL;
+  source->key_bias = run->plan->shape.key_bias ? &run->key_bias : NULL;
+  source->alibi = run->plan->shape.alibi ? &run->alibi : NULL;
+}
+
+twh__attention *twh__run_attention(const twh__run *run, int64_t i, int64_t *bundle, int64_t *slot)
+{
+  twh__bundle *found;
+
+  *bundle = i / run->plan->layout.slots;
+  *slot = i % run->plan->layout.slots;
+  found = twh__run_bundle(run, *bundle);
+  return *slot < found->filled ? &found->slots[*slot] : NULL;
 }
 
 /* Use the host's rows as they are, if strides and alignment suit the kernel. Only `len` rows get an id: fewer of them at the
  * same address would be other bytes. */
-static int wave_borrow(const twh__run *run, const twh__view *view, const char *data, int64_t row_stride, int64_t rows,
+static int wave_borrow(const twh_oracle_desc *desc, const twh__view *view, const char *data, int64_t row_stride, int64_t rows,
                        int64_t len, uint64_t kind, twh__operand *operand)
 {
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
-
-  if (view->dtype != run->plan->lowering.dtype || (uintptr_t)data % (uintptr_t)desc->alignment != 0) return 0;
+  if (view->dtype != desc->dtype || (uintptr_t)data % (uintptr_t)desc->alignment != 0) return 0;
   if (rows > 1 && view->row_stride != row_stride * view->item) {
     if (!(desc->flags & TWH_ORACLE_STRIDED) || view->row_stride < 0) return 0;
     operand->block.row_bytes = view->row_stride;
@@ -66,141 +76,206 @@ static void wave_key(twh__key *key, int64_t a, int64_t b, int64_t c, int64_t d, 
   key->word[5] = f;
 }
 
-static int wave_find_queries(twh__run *run, twh__placement *place)
+/* Slots that hold several tiles, codes or sinks are made for one call only. */
+static int wave_is_plain(const twh__attention *attention)
 {
-  const twh__tile       *tile = &place->tile;
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
+  const twh__tile *tile = &attention->tiles[0];
+  return tile->alone && tile->cut == TWH__CUT_NONE && tile->lead == 0;
+}
+
+static void wave_unique_key(twh__run *run, twh__key *key)
+{
+  wave_key(key, -1, ++run->unique, 0, 0, 0, 0);
+}
+
+/* What distinguishes the forms of a key block, kernel included. */
+static int64_t wave_form(const twh__attention *attention)
+{
+  const twh__tile *tile = &attention->tiles[0];
+  int64_t          form = tile->pads * 2 + tile->reversed;
+  return (form * TWH__READINGS + tile->reading) * TWH__MAX_KERNELS + tile->kernel;
+}
+
+static int wave_find_queries(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
+{
+  const twh__tile       *tile = &attention->tiles[0];
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
   const twh__span       *span = &run->plan->spans[tile->unit.span];
   twh__key               key;
   int64_t                head, row, last_head, last_row;
 
-  twh__unit_row(&tile->unit, span, tile->row, &head, &row);
-  twh__unit_row(&tile->unit, span, tile->row + tile->rows - 1, &last_head, &last_row);
-  if (run->plan->lowering.q_factor == 1 && desc->qk_dim == run->plan->shape.qk_dim && tile->at == 0 && tile->at_step == 1 &&
-      tile->rows == tile->slot_rows && head == last_head &&
-      wave_borrow(run, &run->q, twh__view_row(&run->q, span->batch, head, row), desc->q_row_stride, tile->rows, desc->q_len,
-                  WAVE_Q, &place->q)) {
-    return 1;
+  wave_unique_key(run, &key);
+  if (wave_is_plain(attention)) {
+    twh__unit_row(&tile->unit, span, tile->row, &head, &row);
+    twh__unit_row(&tile->unit, span, tile->row + tile->rows - 1, &last_head, &last_row);
+    if (kernel->lowering.q_factor == 1 && desc->qk_dim == run->plan->shape.qk_dim && tile->at == 0 && tile->at_step == 1 &&
+        tile->rows == tile->slot_rows && head == last_head && !span->mirrored &&
+        wave_borrow(desc, &run->q, twh__view_row(&run->q, span->batch, head, row), desc->q_row_stride, tile->rows, desc->q_len,
+                    WAVE_Q, &attention->q)) {
+      return 1;
+    }
+    /* under a mask operand rows carry no codes */
+    wave_key(&key, tile->unit_index, tile->row, tile->rows, tile->at, tile->at_step,
+             (tile->slot_rows * TWH__MAX_KERNELS + tile->kernel) * 2 + (attention->slot.isolation > 0));
   }
-  wave_key(&key, tile->unit_index, tile->row, tile->rows, tile->at, tile->at_step, tile->slot_rows);
-  return wave_cached(run, &run->work.q, &key, desc->q_row_stride * twh__dtype_bytes(desc->dtype), WAVE_Q, &place->q);
+  return wave_cached(run, &run->work.q, &key, desc->q_row_stride * twh__dtype_bytes(desc->dtype), WAVE_Q, &attention->q);
 }
 
-static int wave_find_keys(twh__run *run, twh__placement *place)
+/* Biases make a key block one of a query head. */
+static int64_t wave_key_head(const twh__run *run, const twh__tile *tile)
 {
-  const twh__tile       *tile = &place->tile;
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
+  return run->plan->shape.key_bias || run->plan->shape.alibi ? tile->unit.q_head : tile->unit.kv_head;
+}
+
+static int wave_is_in_place(const twh__run *run, const twh__tile *tile)
+{
+  return !tile->reversed && tile->keys == tile->slot_keys && !run->plan->spans[tile->unit.span].mirrored;
+}
+
+static int wave_find_keys(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
+{
+  const twh__tile       *tile = &attention->tiles[0];
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
   const twh__span       *span = &run->plan->spans[tile->unit.span];
   twh__key               key;
 
-  if (desc->qk_dim == run->plan->shape.qk_dim && !tile->reversed && tile->keys == tile->slot_keys &&
-      wave_borrow(run, &run->k, twh__view_row(&run->k, span->batch, tile->unit.kv_head, span->k_begin + tile->key),
-                  desc->k_row_stride, tile->keys, desc->k_len, WAVE_K, &place->k)) {
-    return 1;
+  wave_unique_key(run, &key);
+  if (wave_is_plain(attention)) {
+    if (desc->qk_dim == run->plan->shape.qk_dim && wave_is_in_place(run, tile) &&
+        wave_borrow(desc, &run->k, twh__view_row(&run->k, span->batch, tile->unit.kv_head, twh__span_key(span, tile->key)),
+                    desc->k_row_stride, tile->keys, desc->k_len, WAVE_K, &attention->k)) {
+      return 1;
+    }
+    wave_key(&key, tile->unit.span, wave_key_head(run, tile), tile->key, tile->keys, wave_form(attention), tile->slot_keys);
   }
-  wave_key(&key, tile->unit.span, tile->unit.kv_head, tile->key, tile->keys, tile->pads * 2 + tile->reversed, tile->slot_keys);
-  return wave_cached(run, &run->work.k, &key, desc->k_row_stride * twh__dtype_bytes(desc->dtype), WAVE_K, &place->k);
+  return wave_cached(run, &run->work.k, &key, desc->k_row_stride * twh__dtype_bytes(desc->dtype), WAVE_K, &attention->k);
 }
 
-static int wave_find_values(twh__run *run, twh__placement *place)
+static int wave_find_values(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
 {
-  const twh__tile       *tile = &place->tile;
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
+  const twh__tile       *tile = &attention->tiles[0];
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
   const twh__span       *span = &run->plan->spans[tile->unit.span];
   int                    plain = tile->reading == TWH__READ_LSE || tile->reading == TWH__READ_BUCKET;
   twh__key               key;
 
-  if (plain && desc->v_dim == run->plan->shape.v_dim && !tile->reversed && tile->keys == tile->slot_keys &&
-      wave_borrow(run, &run->v, twh__view_row(&run->v, span->batch, tile->unit.kv_head, span->k_begin + tile->key),
-                  desc->v_row_stride, tile->keys, desc->k_len, WAVE_V, &place->v)) {
-    return 1;
+  wave_unique_key(run, &key);
+  if (wave_is_plain(attention)) {
+    if (plain && desc->v_dim == run->plan->shape.v_dim && wave_is_in_place(run, tile) &&
+        wave_borrow(desc, &run->v, twh__view_row(&run->v, span->batch, tile->unit.kv_head, twh__span_key(span, tile->key)),
+                    desc->v_row_stride, tile->keys, desc->k_len, WAVE_V, &attention->v)) {
+      return 1;
+    }
+    /* the anchors' positions are part of the form: patches of one block may differ in them */
+    wave_key(&key, tile->unit.span, tile->unit.kv_head, tile->key, tile->keys, wave_form(attention) * 2 + tile->anchor_last,
+             tile->slot_keys * (kernel->lowering.k_len + 1) + tile->anchor_step);
   }
-  wave_key(&key, tile->unit.span, tile->unit.kv_head, tile->key, tile->keys,
-           (tile->pads * 2 + tile->reversed) * TWH__READINGS + tile->reading, tile->slot_keys);
-  return wave_cached(run, &run->work.v, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), WAVE_V, &place->v);
+  return wave_cached(run, &run->work.v, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), WAVE_V, &attention->v);
 }
 
-static int wave_find_buckets(twh__run *run, twh__placement *place)
+static int wave_find_buckets(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
 {
-  const twh__tile       *tile = &place->tile;
-  const twh_oracle_desc *desc = &run->plan->oracle->desc;
+  const twh__tile       *tile = &attention->tiles[0];
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
   twh__key               key;
 
-  wave_key(&key, tile->keys, tile->slot_keys, tile->pads, 0, 0, 0);
+  wave_unique_key(run, &key);
+  if (wave_is_plain(attention)) wave_key(&key, tile->keys, tile->slot_keys, tile->pads, tile->kernel, 0, 0);
   return wave_cached(run, &run->work.buckets, &key, desc->v_row_stride * twh__dtype_bytes(desc->dtype), WAVE_BUCKETS,
-                     &place->buckets);
+                     &attention->buckets);
 }
 
-static int wave_find_mask(twh__run *run, twh__placement *place)
+static int wave_find_mask(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
 {
-  const twh__tile *tile = &place->tile;
+  const twh__tile *tile = &attention->tiles[0];
   twh__key         key;
-  int64_t          item = twh__dtype_bytes(run->plan->lowering.mask_dtype);
 
-  memset(&place->mask, 0, sizeof place->mask);
+  memset(&attention->mask, 0, sizeof attention->mask);
   if (tile->mode != TWH_MASK_TENSOR) return 1;
-  if (run->has_mask) {
-    wave_key(&key, tile->unit_index, tile->key, tile->row, tile->seen, tile->keys, tile->slot_rows);
-  } else {
-    wave_key(&key, -1, tile->seen * 2 + tile->seen_step, tile->rows, tile->keys, tile->slot_keys, tile->slot_rows);
+  wave_unique_key(run, &key);
+  if (wave_is_plain(attention) && !run->has_mask) { /* what it shows is a matter of its edges */
+    wave_key(&key, -2 - tile->kernel, tile->rows << 32 | tile->slot_rows, tile->keys << 32 | tile->slot_keys, tile->from.start,
+             tile->seen.start, tile->from.step * 4 + tile->seen.step);
   }
-  return wave_cached(run, &run->work.mask, &key, tile->slot_keys * item, WAVE_MASK, &place->mask);
+  return wave_cached(run, &run->work.mask, &key, tile->slot_keys * twh__dtype_bytes(kernel->lowering.mask_dtype), WAVE_MASK,
+                     &attention->mask);
+}
+
+/* Whether the data of a slot's tiles could spoil its results: where tiles or cuts or pads that are seen hang on codes, and
+ * where a bias may be more than f16 holds. */
+static int wave_can_be_spoiled(const twh__lowering *lowering, const twh__attention *attention)
+{
+  const twh__tile *tile = &attention->tiles[0];
+
+  if (attention->slot.count > 1 || attention->slot.cuts > 0) return 1;
+  if (lowering->bias_parts > 0 && lowering->dtype == TWH_F16) return 1;
+  return tile->pads == TWH__PAD_DEAD && (tile->mode != TWH_MASK_CAUSAL || tile->exposed);
+}
+
+/* Tiles that share their slot, or are cut by codes, must not spoil each other, nor pads them. */
+static void wave_inspect(const twh__run *run, const twh__bundle *bundle, twh__attention *attention)
+{
+  twh__source source;
+
+  if (!wave_can_be_spoiled(&twh__run_kernel(run, bundle)->lowering, attention)) return;
+  twh__run_source(run, bundle, &source);
+  for (int64_t t = 0; t < attention->slot.count; ++t) {
+    attention->tiles[t].host = twh__encode_spoils(&source, &attention->tiles[t]);
+  }
 }
 
 static void wave_encode_task(void *arg, int64_t i)
 {
-  twh__run            *run = (twh__run *)arg;
-  twh__bundle         *bundle = twh__run_bundle(run, i / run->plan->lowering.slots);
-  twh__placement      *place = &bundle->places[i % run->plan->lowering.slots];
-  const twh__lowering *lowering = &run->plan->lowering;
-  twh__source          source;
+  const twh__run    *run = (const twh__run *)arg;
+  int64_t            b, s;
+  twh__attention    *slot = twh__run_attention(run, i, &b, &s);
+  const twh__bundle *bundle = twh__run_bundle(run, b);
+  const twh__sizes  *sizes = &twh__run_kernel(run, bundle)->sizes;
+  twh__source        source;
 
-  if (i % lowering->slots >= bundle->filled) return;
-  twh__run_source(run, place, &source);
-  if (place->q.encode) twh__encode_queries(place->q.to, place->q.block.row_bytes, &source, &place->tile);
-  if (place->k.encode) twh__encode_keys(place->k.to, place->k.block.row_bytes, &source, &place->tile);
-  if (place->v.encode) {
-    *place->v.note =
-      twh__encode_values(place->v.to, place->v.block.row_bytes, run->plan->layout.v_slice_bytes, &source, &place->tile);
+  if (!slot || twh__class_is_host(bundle->class_number)) return;
+  twh__run_source(run, bundle, &source);
+  if (!bundle->repair) wave_inspect(run, bundle, slot);
+  if (slot->q.encode) twh__encode_queries(slot->q.to, slot->q.block.row_bytes, &source, &slot->slot);
+  if (slot->k.encode) twh__encode_keys(slot->k.to, slot->k.block.row_bytes, &source, &slot->slot);
+  if (slot->v.encode) {
+    *slot->v.note = twh__encode_values(slot->v.to, slot->v.block.row_bytes, sizes->v_slice_bytes, &source, &slot->slot);
   }
-  if (place->buckets.encode) twh__encode_buckets(place->buckets.to, place->buckets.block.row_bytes, lowering, &place->tile);
-  if (place->mask.encode) {
-    twh__encode_mask(place->mask.to, place->mask.block.row_bytes, run->plan->layout.mask_any, &source, &place->tile);
+  if (slot->buckets.encode) twh__encode_buckets(slot->buckets.to, slot->buckets.block.row_bytes, &source, &slot->slot);
+  if (slot->mask.encode) twh__encode_mask(slot->mask.to, slot->mask.block.row_bytes, sizes->mask_any, &source, &slot->slot);
+  slot->q.encode = slot->k.encode = slot->v.encode = slot->buckets.encode = slot->mask.encode = 0;
+}
+
+/* Places for the blocks of all slots, in order; what is missing is encoded at once. */
+static twh_status wave_find(twh__run *run, int repairs, twh_error *error)
+{
+  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+    twh__bundle       *bundle = twh__run_bundle(run, b);
+    const twh__kernel *kernel = twh__run_kernel(run, bundle);
+    if (twh__class_is_host(bundle->class_number) || (repairs && !bundle->repair)) continue;
+    for (int64_t s = 0; s < bundle->filled; ++s) {
+      twh__attention *slot = &bundle->slots[s];
+      int             found = 1;
+      if (!repairs) {
+        memset(&slot->buckets, 0, sizeof slot->buckets);
+        found = wave_find_queries(run, kernel, slot) && wave_find_keys(run, kernel, slot) &&
+                wave_find_values(run, kernel, slot) && wave_find_mask(run, kernel, slot);
+      }
+      if (found && (repairs || twh__run_reading(run, bundle) == TWH__READ_BUCKET)) found = wave_find_buckets(run, kernel, slot);
+      if (!found) return twh__fail(error, TWH_E_MEMORY, "workspace: no place for an encoded block (a defect of the library)");
+      if (!repairs) run->stats.encoded_blocks += slot->k.encode + slot->v.encode;
+    }
   }
-  place->q.encode = place->k.encode = place->v.encode = place->buckets.encode = place->mask.encode = 0;
+  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, wave_encode_task, run);
+  return TWH_OK;
 }
 
 twh_status twh__wave_encode(twh__run *run, twh_error *error)
 {
-  int found = 1;
-
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    for (int64_t s = 0; s < bundle->filled; ++s) {
-      twh__placement *place = &bundle->places[s];
-      found = found && wave_find_queries(run, place) && wave_find_keys(run, place) && wave_find_values(run, place) &&
-              wave_find_mask(run, place);
-      memset(&place->buckets, 0, sizeof place->buckets);
-      if (place->tile.reading == TWH__READ_BUCKET) found = found && wave_find_buckets(run, place);
-      if (!found) return twh__fail(error, TWH_E_MEMORY, "workspace: no place for an encoded block (a defect of the library)");
-      run->stats.encoded_blocks += place->k.encode + place->v.encode;
-    }
-  }
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->lowering.slots, wave_encode_task, run);
-  return TWH_OK;
+  return wave_find(run, 0, error);
 }
 
 twh_status twh__wave_encode_repairs(twh__run *run, twh_error *error)
 {
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    if (!bundle->repair) continue;
-    for (int64_t s = 0; s < bundle->filled; ++s) {
-      if (!wave_find_buckets(run, &bundle->places[s])) {
-        return twh__fail(error, TWH_E_MEMORY, "workspace: no place for an encoded block (a defect of the library)");
-      }
-    }
-  }
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->lowering.slots, wave_encode_task, run);
-  return TWH_OK;
+  return wave_find(run, 1, error);
 }

@@ -41,66 +41,97 @@ static void workspace_cache(workspace_carver *carver, twh__cache *cache, int64_t
 static void workspace_bundles(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
 {
   const twh__layout *layout = &plan->layout;
-  int64_t            parts = plan->lowering.values_parts + 1, all = layout->bundles + plan->tally.classes;
+  int64_t            all = layout->bundles + plan->tally.classes + 1, share = layout->slot_tiles;
 
   workspace->bundles = WORKSPACE_ARRAY(carver, twh__bundle, all);
-  for (int64_t i = 0; i < all; ++i) {
-    twh__placement *places = WORKSPACE_ARRAY(carver, twh__placement, plan->lowering.slots);
-    if (carver->base) workspace->bundles[i].places = places;
-    if (carver->overflow) return;
+  for (int64_t i = 0; i < all && !carver->overflow; ++i) {
+    twh__attention *slots = WORKSPACE_ARRAY(carver, twh__attention, layout->slots);
+    twh__tile      *tiles = WORKSPACE_ARRAY(carver, twh__tile, layout->slots * share);
+    twh__placement *places = WORKSPACE_ARRAY(carver, twh__placement, layout->slots * share);
+    if (!carver->base) continue;
+    workspace->bundles[i].slots = slots;
+    for (int64_t s = 0; s < layout->slots; ++s) {
+      memset(&slots[s], 0, sizeof slots[s]);
+      slots[s].tiles = tiles + s * share;
+      slots[s].places = places + s * share;
+      slots[s].slot.tiles = slots[s].tiles;
+    }
   }
   workspace->wave = WORKSPACE_ARRAY(carver, int32_t, layout->bundles);
   workspace->free_bundles = WORKSPACE_ARRAY(carver, int32_t, all);
+}
+
+static void workspace_buffers(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
+{
+  const twh__layout *layout = &plan->layout;
+  const twh__sizes  *most = &layout->most;
+  int64_t            rows = 0;
+
+  if (!twh__multiply(layout->slots, layout->rows, &rows)) carver->overflow = 1;
   workspace->buffers = WORKSPACE_ARRAY(carver, twh__buffers, layout->bundles);
-  for (int64_t i = 0; i < layout->bundles; ++i) {
+  for (int64_t i = 0; i < layout->bundles && !carver->overflow; ++i) {
     twh__buffers buffers;
-    buffers.q = workspace_take(carver, 1, layout->q_gather, layout->alignment);
-    buffers.k = workspace_take(carver, 1, layout->k_gather, layout->alignment);
-    buffers.v = workspace_take(carver, parts, layout->v_gather, layout->alignment);
-    buffers.mask = workspace_take(carver, 1, layout->mask_gather, layout->alignment);
-    buffers.out = workspace_take(carver, parts, layout->out_bytes, layout->alignment);
-    buffers.lse = workspace_take(carver, parts, layout->lse_bytes, layout->alignment);
-    if (layout->lse_bytes == 0) buffers.lse = NULL;
+    buffers.q = workspace_take(carver, 1, most->q_gather, layout->alignment);
+    buffers.k = workspace_take(carver, 1, most->k_gather, layout->alignment);
+    buffers.v = workspace_take(carver, layout->parts, most->v_gather, layout->alignment);
+    buffers.mask = workspace_take(carver, 1, most->mask_gather, layout->alignment);
+    buffers.out = workspace_take(carver, layout->parts, most->out_bytes, layout->alignment);
+    buffers.lse = workspace_take(carver, layout->parts, most->lse_bytes, layout->alignment);
+    if (most->lse_bytes == 0) buffers.lse = NULL;
+    buffers.m = WORKSPACE_ARRAY(carver, double, rows);
+    buffers.a = WORKSPACE_ARRAY(carver, double, rows);
+    buffers.factor = WORKSPACE_ARRAY(carver, double, rows);
     if (carver->base) workspace->buffers[i] = buffers;
+  }
+}
+
+/* Merged states with so many rows each. */
+static void workspace_nodes(workspace_carver *carver, const twh_plan *plan, twh__state *states, int64_t count, int64_t least)
+{
+  int64_t rows = twh__round_up(least, 8), outputs = 0;
+
+  if (!twh__multiply(rows, plan->shape.v_dim, &outputs)) carver->overflow = 1;
+  for (int64_t i = 0; i < count && !carver->overflow; ++i) {
+    twh__state state;
+    memset(&state, 0, sizeof state);
+    state.m = WORKSPACE_ARRAY(carver, double, rows);
+    state.a = WORKSPACE_ARRAY(carver, double, rows);
+    state.b = WORKSPACE_ARRAY(carver, double, outputs);
+    if (carver->base) states[i] = state;
   }
 }
 
 static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
 {
   const twh__layout *layout = &plan->layout;
-  int64_t            rows = twh__round_up(plan->lowering.q_block, 8), all = layout->leaves + layout->nodes;
+  int64_t            nodes = layout->nodes + layout->small_nodes;
 
-  workspace->states = WORKSPACE_ARRAY(carver, twh__state, all);
-  for (int64_t i = 0; i < all && !carver->overflow; ++i) {
-    twh__state state;
-    memset(&state, 0, sizeof state);
-    state.m = WORKSPACE_ARRAY(carver, double, rows);
-    state.a = WORKSPACE_ARRAY(carver, double, rows);
-    if (i < layout->leaves) {
-      state.factor = WORKSPACE_ARRAY(carver, double, rows);
-    } else {
-      int64_t outputs = 0;
-      if (!twh__multiply(rows, plan->shape.v_dim, &outputs)) carver->overflow = 1;
-      state.b = WORKSPACE_ARRAY(carver, double, outputs);
-    }
-    if (carver->base) workspace->states[i] = state;
-  }
+  workspace->states = WORKSPACE_ARRAY(carver, twh__state, layout->leaves + nodes);
+  workspace_nodes(carver, plan, &workspace->neutral, 1, 1);
+  workspace_nodes(carver, plan, workspace->states + layout->leaves, layout->nodes, layout->node_rows);
+  workspace_nodes(carver, plan, workspace->states + layout->leaves + layout->nodes, layout->small_nodes, layout->small_rows);
   /* a wave plans at most one piece of work per state, and a result per unit */
-  workspace->agenda.work = WORKSPACE_ARRAY(carver, twh__merge, 2 * layout->leaves + layout->nodes + layout->units);
-  workspace->agenda.free_nodes = WORKSPACE_ARRAY(carver, int32_t, layout->nodes);
+  workspace->agenda.work = WORKSPACE_ARRAY(carver, twh__merge, 2 * layout->leaves + nodes + layout->units);
+  workspace->agenda.free_nodes[0] = WORKSPACE_ARRAY(carver, int32_t, layout->nodes);
+  workspace->agenda.free_nodes[1] = WORKSPACE_ARRAY(carver, int32_t, layout->small_nodes);
   workspace->agenda.leaves = (int32_t)layout->leaves;
 }
 
 static void workspace_units(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
 {
   const twh__layout *layout = &plan->layout;
+  int32_t            chains = 1;
 
+  while (chains < layout->units && chains < (1 << 30)) chains *= 2;
+  workspace->unit_chain_count = chains;
+  workspace->unit_chains = WORKSPACE_ARRAY(carver, int32_t, chains);
   workspace->units = WORKSPACE_ARRAY(carver, twh__unit_entry, layout->units);
   for (int64_t i = 0; i < layout->units && !carver->overflow; ++i) {
     twh__node *nodes = WORKSPACE_ARRAY(carver, twh__node, layout->tree_nodes);
     if (!carver->base) continue;
     memset(&workspace->units[i], 0, sizeof workspace->units[i]);
     workspace->units[i].tiles_left = -1;
+    workspace->units[i].next = i + 1 < layout->units ? (int32_t)(i + 1) : -1;
     workspace->units[i].tree.nodes = nodes;
     workspace->units[i].tree.capacity = (int32_t)layout->tree_nodes;
   }
@@ -108,23 +139,24 @@ static void workspace_units(workspace_carver *carver, const twh_plan *plan, twh_
 
 int64_t twh__workspace_calls(const twh_plan *plan)
 {
-  return plan->layout.bundles * (plan->lowering.values_parts + 1);
+  return plan->layout.bundles * plan->layout.parts;
 }
 
 int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *workspace, int64_t *bytes)
 {
   const twh__layout *layout = &plan->layout;
   workspace_carver   carver = { base, 0, 0 };
-  int64_t            v_bytes, calls = twh__workspace_calls(plan);
+  const twh__sizes  *most = &layout->most;
+  int64_t            calls = twh__workspace_calls(plan);
 
   memset(workspace, 0, sizeof *workspace);
-  if (!twh__multiply(plan->lowering.values_parts, layout->v_slice_bytes, &v_bytes)) return 0;
-  workspace_cache(&carver, &workspace->q, layout->q_blocks, layout->q_bytes, layout->alignment);
-  workspace_cache(&carver, &workspace->k, layout->k_blocks, layout->k_bytes, layout->alignment);
-  workspace_cache(&carver, &workspace->v, layout->v_blocks, v_bytes, layout->alignment);
-  workspace_cache(&carver, &workspace->buckets, layout->bucket_blocks, layout->v_slice_bytes, layout->alignment);
-  workspace_cache(&carver, &workspace->mask, layout->mask_blocks, layout->mask_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->q, layout->q_blocks, most->q_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->k, layout->k_blocks, most->k_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->v, layout->v_blocks, most->v_slice_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->buckets, layout->bucket_blocks, most->v_slice_bytes, layout->alignment);
+  workspace_cache(&carver, &workspace->mask, layout->mask_blocks, most->mask_bytes, layout->alignment);
   workspace_bundles(&carver, plan, workspace);
+  workspace_buffers(&carver, plan, workspace);
   workspace_states(&carver, plan, workspace);
   workspace_units(&carver, plan, workspace);
   workspace->calls = WORKSPACE_ARRAY(&carver, twh_call, calls);

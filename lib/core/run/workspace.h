@@ -16,47 +16,58 @@ typedef struct twh__operand {
   double    *note;    /* of values: their lift */
 } twh__operand;
 
-/* A tile in its slot. */
+/* What becomes of a tile. */
 typedef struct twh__placement {
-  twh__tile    tile;
-  int32_t      unit;   /* entry of the table of units */
-  int32_t      leaf;   /* state that it is decoded into */
-  twh__operand q, k, v, buckets, mask;
-  int64_t      flagged;          /* rows that could not be read */
-  int64_t      nan_row, nan_part; /* checked runs: the first row with a NaN, or -1, and the part that returned it */
+  int32_t unit;                  /* entry of the table of units */
+  int32_t leaf;                  /* state that it is decoded into */
+  int64_t flagged;               /* rows that could not be read */
+  int64_t nan_row, nan_part;     /* checked runs: the first row with a NaN, or -1, and the part that returned it */
 } twh__placement;
 
-/* Tiles that share one set of queries and keys, and the calls that carry their parts. */
+/* One attention of a bundle: its tiles, and the operands they share. */
+typedef struct twh__attention {
+  twh__slot       slot;
+  twh__tile      *tiles;         /* (layout.slot_tiles), slot.count of them placed */
+  twh__placement *places;
+  twh__operand    q, k, v, buckets, mask;
+} twh__attention;
+
+/* Attentions that go into the same calls. */
 typedef struct twh__bundle {
-  int32_t         class_number;
-  int32_t         repair;   /* 1: its bucket call is a repair */
+  int32_t         kernel, class_number;
+  int32_t         repair;        /* 1: its bucket call is a repair */
   int64_t         filled, first_call;
-  int64_t         repair_call; /* number of its repair */
-  twh__placement *places;   /* (slots) */
+  int64_t         repair_call;   /* number of its repair */
+  twh__attention *slots;         /* (layout.slots), `filled` of them in use */
 } twh__bundle;
 
 /* Buffers of a bundle's place in the wave. */
 typedef struct twh__buffers {
-  char  *q, *k, *v, *mask;  /* gathered operands; v: values_parts + 1 of them */
-  char  *out;               /* values_parts + 1, the last one for buckets */
-  char  *lse;               /* one for each part; the first one's is read */
+  char   *q, *k, *v, *mask;      /* gathered operands; v: layout.parts of them */
+  char   *out;                   /* layout.parts, the last one of a kernel for buckets */
+  char   *lse;                   /* one for each part; the first one's is read */
+  double *m, *a, *factor;        /* of leaves: layout.rows for each slot */
 } twh__buffers;
 
 /* A unit that has tiles in flight. */
 typedef struct twh__unit_entry {
-  int64_t   index, tiles_left; /* tiles_left < 0: free */
+  int64_t   index, tiles_left;   /* tiles_left < 0: free */
+  int32_t   next;                /* in its chain, or of the free ones; -1: last */
   twh__unit unit;
   twh__tree tree;
 } twh__unit_entry;
 
 typedef struct twh__workspace {
   twh__cache        q, k, v, buckets, mask;
-  twh__bundle      *bundles;       /* (layout.bundles + tally.classes): a wave's and the open ones */
+  twh__bundle      *bundles;       /* (layout.bundles + tally.classes + 1): a wave's and the open ones */
   int32_t          *wave;          /* those of the wave */
   int32_t          *free_bundles;
   twh__buffers     *buffers;       /* (layout.bundles) */
-  twh__unit_entry  *units;
-  twh__state       *states;        /* (layout.leaves + layout.nodes) */
+  twh__unit_entry  *units;         /* (layout.units) */
+  int32_t          *unit_chains;   /* (unit_chain_count), a power of two */
+  int32_t           unit_chain_count;
+  twh__state       *states;        /* (layout.leaves + layout.nodes + layout.small_nodes) */
+  twh__state        neutral;       /* one row, for rows that see nothing */
   twh__agenda       agenda;
   twh_call         *calls;         /* of a wave */
   const twh_call  **call_list;

@@ -11,23 +11,23 @@
 
 enum { STATE_PIECE = 64 };
 
-/* to[c] = w times column first + c of row r's output, for n <= STATE_PIECE columns. */
-TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t r, double w, int64_t first, int64_t n,
+/* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= STATE_PIECE columns. */
+TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n,
                                    int64_t dim)
 {
   const char *row;
   float       piece[STATE_PIECE];
 
   if (from->b) {
-    const double *wide = from->b + r * dim + first;
+    const double *wide = from->b + at * dim + first;
     for (int64_t c = 0; c < n; ++c) to[c] = w * wide[c];
     return;
   }
-  row = from->out + (from->at + (r - from->row) * from->at_step) * from->row_bytes;
+  row = from->out + at * from->row_bytes;
   for (int64_t done = 0, count; done < n; done += count) { /* slice by slice */
-    int64_t     column = first + done, at = column % from->slice_dim;
-    const char *values = row + column / from->slice_dim * from->slice_bytes + at * twh__dtype_bytes(from->dtype);
-    count = twh__min(n - done, from->slice_dim - at);
+    int64_t     column = first + done, inside = column % from->slice_dim;
+    const char *values = row + column / from->slice_dim * from->slice_bytes + inside * twh__dtype_bytes(from->dtype);
+    count = twh__min(n - done, from->slice_dim - inside);
     if (from->dtype == TWH_F32) {
       const float *narrow = (const float *)(const void *)values;
       for (int64_t c = 0; c < count; ++c) to[done + c] = w * (double)narrow[c];
@@ -77,16 +77,16 @@ static int state_kind(const twh__state *const from[TWH__FAN], int64_t dim)
   return leaves == TWH__FAN ? 1 : nodes == TWH__FAN ? 2 : 0;
 }
 
-static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
-                               double scale, int64_t dim)
+static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
+                               const double w[TWH__FAN], double scale, int64_t dim)
 {
   const float *b[TWH__FAN];
   double       weight[TWH__FAN];
 
   for (int i = 0; i < TWH__FAN; ++i) {
     const twh__state *leaf = from[i];
-    b[i] = (const float *)(const void *)(leaf->out + (leaf->at + (r - leaf->row) * leaf->at_step) * leaf->row_bytes);
-    weight[i] = w[i] * scale * leaf->factor[r];
+    b[i] = (const float *)(const void *)(leaf->out + at[i] * leaf->row_bytes);
+    weight[i] = w[i] * scale * leaf->factor[at[i]];
   }
   state_add_leaves(to, b, weight, dim);
 }
@@ -104,15 +104,17 @@ static void state_merge_nodes(double *to, const twh__state *const from[TWH__FAN]
   state_add_nodes(to, b, weight, dim);
 }
 
-/* Weights of a row's states relative to their largest m; returns how many of them are not neutral. */
-static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, double w[TWH__FAN], double *m, int *only)
+/* Where the states hold a row, and their weights relative to their largest m; returns how many of them are not neutral. */
+static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, int64_t at[TWH__FAN], double w[TWH__FAN], double *m,
+                         int *only)
 {
   double own[TWH__FAN], largest = -(double)INFINITY;
   int    count = 0;
 
   for (int i = 0; i < TWH__FAN; ++i) {
-    w[i] = from[i] ? from[i]->a[r] : 0;
-    own[i] = w[i] == 0 ? -(double)INFINITY : from[i]->m[r];
+    at[i] = from[i] ? twh__state_at(from[i], r) : -1;
+    w[i] = at[i] >= 0 ? from[i]->a[at[i]] : 0;
+    own[i] = w[i] == 0 ? -(double)INFINITY : from[i]->m[at[i]];
     if (w[i] == 0) continue;
     if (!(own[i] <= largest)) largest = own[i];
     *only = i;
@@ -126,8 +128,8 @@ static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, doub
 }
 
 /* Any mixture of nodes and leaves, some of them missing, piece by piece. */
-static void state_merge_any(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
-                            double scale, int64_t dim)
+static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
+                            const double w[TWH__FAN], double scale, int64_t dim)
 {
   static const double zeros[STATE_PIECE] = { 0 };
   double              memory[TWH__FAN][STATE_PIECE];
@@ -139,35 +141,36 @@ static void state_merge_any(const twh__state *into, const twh__state *const from
       part[i] = zeros;
       if (w[i] == 0) continue; /* neutral, or nothing beside the others */
       part[i] = memory[i];
-      state_read(memory[i], from[i], r, from[i]->b ? w[i] * scale : w[i] * scale * from[i]->factor[r], done, n, dim);
+      state_read(memory[i], from[i], at[i], from[i]->b ? w[i] * scale : w[i] * scale * from[i]->factor[at[i]], done, n, dim);
     }
-    state_add(into->b + r * dim + done, part, n);
+    state_add(to + done, part, n);
   }
 }
 
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
-  int    kind = state_kind(from, dim);
-  double w[TWH__FAN], m;
+  int     kind = state_kind(from, dim);
+  int64_t at[TWH__FAN];
+  double  w[TWH__FAN], m;
 
   for (int64_t r = first; r < last; ++r) {
-    int    only = 0, count = state_weights(from, r, w, &m, &only);
-    double a = (w[0] + w[1]) + (w[2] + w[3]), scale = 1 / a;
+    int     only = 0, count = state_weights(from, r, at, w, &m, &only);
+    double *to = into->b + r * dim, a = (w[0] + w[1]) + (w[2] + w[3]), scale = 1 / a;
 
     into->m[r] = m;
     into->a[r] = count == 0 ? 0 : a;
     if (count == 0 || (count == 1 && from[only] == into)) continue;
     if (count == 1) {
-      double factor = from[only]->b ? 1 : from[only]->factor[r];
+      double factor = from[only]->b ? 1 : from[only]->factor[at[only]];
       for (int64_t c = 0; c < dim; c += STATE_PIECE) {
-        state_read(into->b + r * dim + c, from[only], r, factor, c, twh__min(STATE_PIECE, dim - c), dim);
+        state_read(to + c, from[only], at[only], factor, c, twh__min(STATE_PIECE, dim - c), dim);
       }
     } else if (kind == 0 || w[0] == 0 || w[1] == 0 || w[2] == 0 || w[3] == 0) {
-      state_merge_any(into, from, r, w, scale, dim); /* a weight of 0 must not meet whatever stands there */
+      state_merge_any(to, from, at, w, scale, dim); /* a weight of 0 must not meet whatever stands there */
     } else if (kind == 1) {
-      state_merge_leaves(into->b + r * dim, from, r, w, scale, dim);
+      state_merge_leaves(to, from, at, w, scale, dim);
     } else {
-      state_merge_nodes(into->b + r * dim, from, r, w, scale, dim);
+      state_merge_nodes(to, from, r, w, scale, dim);
     }
   }
 }

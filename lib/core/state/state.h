@@ -14,7 +14,7 @@
 enum { TWH__FAN = 4 }; /* states that merge at once */
 
 /* Rows [first, last) of the node `into` become those of all states in `from` together, in this order; NULL: missing. into may
- * be one of them. */
+ * be one of them. A leaf is neutral for rows that its tile does not place. */
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim);
 
 /* Add e^sink to the sum of one row. */
@@ -33,6 +33,7 @@ typedef struct twh__tree {
   twh__node *nodes;
   int32_t    count, capacity;
   int64_t    rows;  /* of its unit */
+  int32_t    small; /* 1: its nodes are small ones */
 } twh__tree;
 
 /* Work to be done in this order: the states of `from` (-1: missing) merge into node `into`, or, with into < 0, the state
@@ -42,12 +43,13 @@ typedef struct twh__merge {
   int64_t rows;    /* of the unit */
 } twh__merge;
 
-/* The work of one wave, and the nodes that are free. States below `leaves` are leaves, which last as long as the wave. */
+/* The work of one wave, and the nodes that are free: [1] small ones. States below `leaves` are leaves, which last as long as the
+ * wave. */
 typedef struct twh__agenda {
   twh__merge *work;
   int64_t     count;
-  int32_t    *free_nodes;
-  int64_t     free_count;
+  int32_t    *free_nodes[2];
+  int64_t     free_count[2];
   int32_t     leaves;
 } twh__agenda;
 

@@ -28,12 +28,12 @@ static int32_t tree_merge(const twh__tree *tree, twh__agenda *agenda, const int3
     if (merge->into < 0) {
       merge->into = members[i];
     } else {
-      agenda->free_nodes[agenda->free_count++] = members[i];
+      agenda->free_nodes[tree->small][agenda->free_count[tree->small]++] = members[i];
     }
   }
   if (merge->into < 0) {
-    if (agenda->free_count == 0) return -1;
-    merge->into = agenda->free_nodes[--agenda->free_count];
+    if (agenda->free_count[tree->small] == 0) return -1;
+    merge->into = agenda->free_nodes[tree->small][--agenda->free_count[tree->small]];
   }
   merge->unit = -1;
   merge->rows = tree->rows;
@@ -126,7 +126,7 @@ int twh__tree_finish(twh__tree *tree, int32_t unit, twh__agenda *agenda)
   for (int i = 0; i < TWH__FAN; ++i) result->from[i] = i == 0 ? tree->nodes[0].state : -1;
   result->unit = unit;
   result->rows = tree->rows;
-  agenda->free_nodes[agenda->free_count++] = tree->nodes[0].state;
+  agenda->free_nodes[tree->small][agenda->free_count[tree->small]++] = tree->nodes[0].state;
   tree->count = 0;
   return 1;
 }

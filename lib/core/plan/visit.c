@@ -1,0 +1,75 @@
+/* The tiles of a plan one by one, as the caller counts rows and keys. */
+#include <string.h>
+
+#include "core/plan/plan.h"
+
+/* Where a tile's rows and keys lie within its sequence, counted upwards whatever the span and the slot do. */
+static void visit_fill(const twh_plan *plan, const twh__tile *tile, twh_tile_info *info)
+{
+  const twh__span *span = &plan->spans[tile->unit.span];
+  int64_t          first = twh__span_key(span, twh__tile_key(tile, 0)) - span->k_first;
+  int64_t          last = twh__span_key(span, twh__tile_key(tile, tile->keys - 1)) - span->k_first;
+  int64_t          row = tile->unit.first + tile->row, back = span->mirrored ? tile->rows - 1 : 0;
+  const twh__edge *edges[2] = { &tile->from, &tile->seen };
+
+  info->sequence = span->sequence;
+  info->q_head = tile->unit.q_head;
+  info->q_begin = span->mirrored ? twh__span_row(span, row + tile->rows - 1) - span->q_first : row + span->q_begin - span->q_first;
+  info->q_len = tile->rows;
+  info->k_begin = twh__min(first, last);
+  info->k_len = tile->keys;
+  info->sink_len = tile->lead;
+  info->sink_begin = tile->lead == 0 ? 0 : twh__min(twh__span_key(span, span->sink_key),
+                                                    twh__span_key(span, span->sink_key + tile->lead - 1)) - span->k_first;
+  info->q_at = twh__min(tile->at, tile->at + (tile->rows - 1) * tile->at_step);
+  info->k_at = tile->key_at;
+  info->shape = twh__plan_shape(span, tile);
+  info->reversed = last < first;
+  for (int e = 0; e < 2; ++e) {
+    info->visible[4 * e] = edges[e]->start + back * edges[e]->step;
+    info->visible[4 * e + 1] = span->mirrored ? -edges[e]->step : edges[e]->step;
+    info->visible[4 * e + 2] = edges[e]->quantum;
+    info->visible[4 * e + 3] = edges[e]->unit;
+  }
+  info->visible[8] = first;
+  info->visible[9] = last < first ? -1 : 1;
+}
+
+void twh_tile_keys(const twh_tile_info *tile, int64_t t, int64_t *k_begin, int64_t *k_len)
+{
+  const int64_t  *v = tile->visible;
+  const twh__edge from = { v[0], v[1], v[2], v[3] }, seen = { v[4], v[5], v[6], v[7] };
+  int64_t         begin = twh__edge_at(&from, t, tile->k_len), end = twh__edge_at(&seen, t, tile->k_len);
+
+  *k_len = twh__max(0, end - begin);
+  *k_begin = v[9] > 0 ? v[8] + begin : v[8] - end + 1;
+}
+
+twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *user, const twh_tile_info *tile), void *user,
+                          twh_error *error)
+{
+  twh__cursor   cursor;
+  twh__tile     tile;
+  twh_tile_info info;
+
+  if (!plan || !visit) return twh__fail(error, TWH_E_ARGUMENT, "%s is NULL", plan ? "visit" : "plan");
+  twh__cursor_begin(&cursor, plan);
+  twh_tile_info_init(&info);
+  memset(&tile, 0, sizeof tile);
+  while (twh__cursor_next(&cursor, &tile)) {
+    twh__place place;
+    twh__cursor_place(&cursor, &tile, &place);
+    visit_fill(plan, &tile, &info);
+    info.mask_mode = (uint32_t)tile.mode;
+    info.oracle = plan->kernels[tile.kernel].index;
+    info.call = info.slot = -1;
+    info.calls = 0;
+    if (tile.mode != TWH__MODE_HOST) {
+      info.call = place.call;
+      info.slot = place.slot;
+      info.calls = twh__lower_parts(&plan->kernels[tile.kernel].lowering, tile.reading);
+    }
+    if (visit(user, &info) != 0) break;
+  }
+  return TWH_OK;
+}

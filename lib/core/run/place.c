@@ -1,0 +1,160 @@
+/* Placing: tiles into bundles, bundles into the wave, and the table of units that have tiles in flight. */
+#include <string.h>
+
+#include "core/run/run.h"
+
+void twh__place_begin(twh__run *run)
+{
+  const twh_plan *plan = run->plan;
+  twh__agenda    *agenda = &run->work.agenda;
+
+  for (int32_t k = 0; k < TWH__MAX_KERNELS; ++k) {
+    for (int32_t c = 0; c < TWH__CLASSES; ++c) run->open[k][c] = -1;
+  }
+  for (int64_t i = plan->layout.bundles + plan->tally.classes + 1; i > 0; --i) {
+    run->work.free_bundles[run->free_bundles++] = (int32_t)(i - 1);
+  }
+  for (int64_t i = plan->layout.nodes; i > 0; --i) {
+    agenda->free_nodes[0][agenda->free_count[0]++] = (int32_t)(plan->layout.leaves + i - 1);
+  }
+  for (int64_t i = plan->layout.small_nodes; i > 0; --i) {
+    agenda->free_nodes[1][agenda->free_count[1]++] = (int32_t)(plan->layout.leaves + plan->layout.nodes + i - 1);
+  }
+  for (int32_t i = 0; i < run->work.unit_chain_count; ++i) run->work.unit_chains[i] = -1;
+  run->free_unit = 0;
+}
+
+static int32_t *place_chain(const twh__run *run, int64_t index)
+{
+  return &run->work.unit_chains[index & (run->work.unit_chain_count - 1)];
+}
+
+/* The entry of a tile's unit; a new one for its first tile; -1: none is free. */
+static int32_t place_unit(twh__run *run, const twh__tile *tile)
+{
+  const twh__span *span = &run->plan->spans[tile->unit.span];
+  int32_t         *chain = place_chain(run, tile->unit_index), at = *chain;
+  twh__unit_entry *entry;
+
+  while (at >= 0 && run->work.units[at].index != tile->unit_index) at = run->work.units[at].next;
+  if (at >= 0 || run->free_unit < 0) return at;
+  at = run->free_unit;
+  entry = &run->work.units[at];
+  run->free_unit = entry->next;
+  entry->next = *chain;
+  *chain = at;
+  entry->index = tile->unit_index;
+  entry->unit = tile->unit;
+  entry->tiles_left = twh__plan_unit_tiles(run->plan, span, &tile->unit);
+  entry->tree.count = 0;
+  entry->tree.rows = tile->unit.rows;
+  entry->tree.small = span->streamed;
+  return at;
+}
+
+void twh__place_free_unit(twh__run *run, int32_t at)
+{
+  twh__unit_entry *entry = &run->work.units[at];
+  int32_t         *link = place_chain(run, entry->index);
+
+  while (*link != at) link = &run->work.units[*link].next;
+  *link = entry->next;
+  entry->next = run->free_unit;
+  entry->tiles_left = -1;
+  run->free_unit = at;
+}
+
+/* What the codes of a bundle's slots need to know of all their tiles. */
+static void place_close(twh__run *run, int32_t kernel, int32_t class_number)
+{
+  int32_t     *open = &run->open[kernel][class_number];
+  twh__bundle *bundle = &run->work.bundles[*open];
+
+  for (int64_t s = 0; s < bundle->filled; ++s) {
+    twh__slot       *slot = &bundle->slots[s].slot;
+    const twh__tile *first = &slot->tiles[0];
+    slot->isolation = twh__pack_isolation(&run->plan->kernels[kernel].lowering, first->mode, first->alone, slot->cuts);
+  }
+  run->work.wave[run->wave_bundles++] = *open;
+  *open = -1;
+}
+
+/* A tile whose pairs the mask tensor hides, all of them: its unit does without it. */
+static void place_skip(twh__run *run, int32_t at)
+{
+  twh__unit_entry *entry = &run->work.units[at];
+
+  if (--entry->tiles_left > 0 || entry->tree.count > 0) return; /* what is in the tree is finished with the next wave */
+  twh__run_write_neutral(run, &entry->unit);
+  twh__place_free_unit(run, at);
+}
+
+twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error *error)
+{
+  int32_t         unit = place_unit(run, tile), class_number = twh__class_of(tile), *open = &run->open[tile->kernel][class_number];
+  twh__bundle    *bundle;
+  twh__attention *attention;
+  twh__placement *placement;
+  twh__place      place;
+
+  *full = 0;
+  if (unit < 0) return twh__fail(error, TWH_E_MEMORY, "workspace: too many units in flight (a defect of the library)");
+  if (run->has_mask) {
+    twh__source source;
+    memset(&source, 0, sizeof source);
+    source.spans = run->plan->spans;
+    source.mask = &run->mask;
+    if (twh__mask_hides_all(&source, tile)) {
+      place_skip(run, unit);
+      return TWH_OK;
+    }
+  }
+  twh__cursor_place(&run->cursor, tile, &place);
+  if (place.closes) place_close(run, tile->kernel, class_number);
+  if (*open < 0) {
+    *open = run->work.free_bundles[--run->free_bundles];
+    run->work.bundles[*open].filled = 0;
+  }
+  bundle = &run->work.bundles[*open];
+  bundle->kernel = tile->kernel;
+  bundle->class_number = class_number;
+  bundle->repair = 0;
+  bundle->first_call = place.call;
+  bundle->filled = place.slot + 1;
+  attention = &bundle->slots[place.slot];
+  attention->tiles[place.tile] = *tile;
+  if (place.tile == 0) attention->slot.cuts = attention->slot.exposed = 0;
+  attention->slot.count = place.tile + 1;
+  attention->slot.cuts = (int32_t)twh__max(attention->slot.cuts, tile->cuts);
+  attention->slot.exposed |= tile->exposed;
+  placement = &attention->places[place.tile];
+  memset(placement, 0, sizeof *placement);
+  placement->unit = unit;
+  placement->nan_row = -1;
+  if (place.fills) place_close(run, tile->kernel, class_number);
+  *full = run->wave_bundles == run->plan->layout.bundles;
+  return TWH_OK;
+}
+
+int64_t twh__place_flush(twh__run *run)
+{
+  int64_t left = 0;
+
+  for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
+    for (int32_t c = 0; c < TWH__CLASSES; ++c) {
+      if (run->open[k][c] < 0) continue;
+      if (run->wave_bundles == run->plan->layout.bundles) {
+        ++left;
+      } else {
+        place_close(run, k, c);
+      }
+    }
+  }
+  return left;
+}
+
+void twh__place_recycle(twh__run *run)
+{
+  for (int64_t b = 0; b < run->wave_bundles; ++b) run->work.free_bundles[run->free_bundles++] = run->work.wave[b];
+  run->wave_bundles = 0;
+}
