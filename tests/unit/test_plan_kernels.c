@@ -10,7 +10,7 @@ enum { KERNELS_MOST = 7 };
 typedef struct kernels_setup {
   twh_problem     problem;
   twh_pattern     pattern;
-  twh_sequence    sequences[2];
+  twh_sequence    sequences[8];
   twh_oracle_desc desc[KERNELS_MOST];
   support_oracle  oracles[KERNELS_MOST];
   twh_oracle     *list[KERNELS_MOST];
@@ -212,6 +212,32 @@ static void kernels_that_cannot_do_the_problem_are_passed_over(void **state)
   kernels_end(&s);
 }
 
+/* Eight sequences of 8 tokens share one call of a long kernel, which is cheaper than eight calls of a short one up to eight times
+ * its cost, though for one sequence alone it would not be. */
+static void short_sequences_share_a_dear_kernel(void **state)
+{
+  int dear;
+  (void)state;
+  for (dear = 0; dear < 2; ++dear) {
+    kernels_setup s;
+    int64_t       b;
+    kernels_problem(&s, 0, TWH_CAUSAL);
+    s.problem.batch = 8;
+    s.problem.sequences = s.sequences;
+    for (b = 0; b < 8; ++b) {
+      s.sequences[b].q_begin = s.sequences[b].k_begin = 8 * b;
+      s.sequences[b].q_len = s.sequences[b].k_len = 8;
+    }
+    kernels_add(&s, 8, 8, TWH_MASK_CAUSAL, 1.0);
+    kernels_add(&s, 64, 64, TWH_MASK_CAUSAL, dear ? 9.0 : 7.0)->qk_dim = 4 + 4;
+    kernels_plan(&s);
+    assert_int_equal(s.info.oracle, dear ? 0 : 1);
+    assert_int_equal(s.info.calls, dear ? 8 : 1);
+    kernels_check(&s, "short sequences");
+    kernels_end(&s);
+  }
+}
+
 /* More kernels than any plan needs, the same one twice, lengths from 8 to 64, with and without masks. */
 static void many_kernels_in_one_plan(void **state)
 {
@@ -323,6 +349,7 @@ int main(void)
     cmocka_unit_test(a_decode_step_and_a_prompt_take_different_kernels),
     cmocka_unit_test(the_last_rows_take_a_kernel_of_few_rows),
     cmocka_unit_test(kernels_that_cannot_do_the_problem_are_passed_over),
+    cmocka_unit_test(short_sequences_share_a_dear_kernel),
     cmocka_unit_test(many_kernels_in_one_plan),
     cmocka_unit_test(a_measured_plan_is_as_right_as_any),
     cmocka_unit_test(a_kernel_that_fails_while_it_is_measured),

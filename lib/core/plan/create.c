@@ -97,7 +97,8 @@ static twh_status create_assign_best(twh_plan *plan, twh_error *error)
       twh__plan_assign(plan, &plan->spans[s], k);
       status = twh__plan_count(plan, s, s + 1, &tally, error);
       if (TWH__FAILED(status)) return status;
-      for (int32_t i = 0; i < plan->kernel_count; ++i) cost += (double)tally.kernel_calls[i] * plan->kernels[i].cost_call;
+      /* shares, not calls: a short sequence takes a part of one */
+      for (int32_t i = 0; i < plan->kernel_count; ++i) cost += tally.kernel_shares[i] * plan->kernels[i].cost_call;
       if (cost >= least) continue;
       least = cost;
       best = k;

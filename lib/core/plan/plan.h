@@ -16,6 +16,7 @@
 typedef struct twh__tally {
   int64_t slots[TWH__MAX_KERNELS][TWH__CLASSES];
   int64_t kernel_calls[TWH__MAX_KERNELS];
+  double  kernel_shares[TWH__MAX_KERNELS]; /* calls that the tiles take if all of them are full */
   int64_t units, all_tiles, calls, repair_calls_max, slots_used;
   int64_t full_tiles, lower_tiles, upper_tiles, band_tiles, host_tiles;
   int64_t short_tiles, unseen_tiles; /* unseen: short ones whose pads a mask hides */
@@ -106,6 +107,9 @@ int twh__plan_tile(const twh_plan *plan, const twh__span *span, const twh__patch
 
 /* A tile's shape as the caller counts rows and keys. */
 int32_t twh__plan_shape(const twh__span *span, const twh__tile *tile);
+
+/* The part of a call that a tile takes, over all calls that carry its parts. */
+double twh__plan_share(const twh__lowering *lowering, const twh__tile *tile);
 
 /* Tiles of one unit. */
 int64_t twh__plan_unit_tiles(const twh_plan *plan, const twh__span *span, const twh__unit *unit);

@@ -58,6 +58,7 @@ static void tally_tile(tally_count *count, const twh__span *span, const twh__til
   } else {
     for (int64_t i = 0; i < like; ++i) tally_place(count, span, *tile);
   }
+  tally->kernel_shares[tile->kernel] += twh__plan_share(lowering, tile) * (double)times;
   tally_add(count, &tally->all_tiles, times);
   tally_add(count, tally_shape(tally, span, tile), times);
   if (tile->mode == TWH__MODE_HOST) {

@@ -26,15 +26,15 @@ int twh__plan_heads_apart(const twh_plan *plan, const twh__span *span)
            TILES_HEADS_APART * (span->stacked ? 1 : plan->shape.group);
 }
 
-/* The part of its slot that a tile takes. */
-static double tiles_share(const twh__lowering *lowering, const twh__tile *tile)
+double twh__plan_share(const twh__lowering *lowering, const twh__tile *tile)
 {
   double rows = (double)tile->rows / (double)lowering->q_len, keys = (double)tile->keys / (double)lowering->k_len;
+  double whole = (double)twh__lower_parts(lowering, tile->reading) / (double)lowering->slots;
 
   if (tile->mode == TWH__MODE_HOST) return 0;
-  if (tile->alone) return 1;
-  if (tile->mode == TWH_MASK_CAUSAL) return (double)tile->width / (double)lowering->grid.k_block;
-  return rows > keys ? rows : keys;
+  if (tile->alone) return whole;
+  if (tile->mode == TWH_MASK_CAUSAL) return whole * (double)tile->width / (double)lowering->grid.k_block;
+  return whole * (rows > keys ? rows : keys);
 }
 
 static int tiles_may_share(const twh__span *span)
@@ -52,9 +52,9 @@ static double tiles_patch_cost(const twh_plan *plan, const twh__span *span, int3
   for (int64_t number = 0; number < twh__lower_count(lowering, patch); ++number) {
     if (!twh__lower_tile(lowering, patch, number, &tile)) continue;
     twh__lower_finish(lowering, 0, tiles_may_share(span), &tile);
-    cost += tiles_share(lowering, &tile) * (double)twh__lower_parts(lowering, tile.reading);
+    cost += twh__plan_share(lowering, &tile);
   }
-  return cost * plan->kernels[kernel].cost_call / (double)lowering->slots;
+  return cost * plan->kernels[kernel].cost_call;
 }
 
 /* Kernels whose tiles may merge: they see the same bits of a query. At logits of a thousand one more rounding of it would change
