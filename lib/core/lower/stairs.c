@@ -10,7 +10,7 @@ enum {
   STAIRS_SIZES = 1024,     /* that a search looks at */
   STAIRS_STEPS_MOST = 40,
   STAIRS_LEAF_MOST = 64,   /* rows of the largest triangle that the host may compute */
-  STAIRS_HOST_FACTOR = 128,/* how many pairs a kernel computes while the host computes one */
+  STAIRS_HOST_FACTOR = 32, /* how many pairs a kernel computes while the host computes one */
   STAIRS_LEVELS = (int)(sizeof ((twh__lowering *)0)->stair_size / sizeof(int64_t)) - 1
 };
 
