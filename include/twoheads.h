@@ -376,7 +376,7 @@ TWH_API void twh_plan_destroy(twh_plan *plan);
 typedef struct twh_plan_info {
   uint32_t struct_size;
   uint32_t flags;                 /* 0 */
-  int64_t  calls;                 /* planned calls of the kernel; repairs come on top */
+  int64_t  calls;                 /* planned calls of the kernel; repairs come on top, tiles that a mask tensor hides are left out */
   int64_t  repair_calls_max;      /* at most that many repair calls, data decide how many */
   int64_t  rounds, rounds_max;    /* levels of dependent calls: without and with repairs */
   int64_t  tiles;                 /* attentions placed into slots or computed by the host */

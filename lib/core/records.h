@@ -179,7 +179,7 @@ typedef struct twh__tile {
   int32_t   exposed;             /* 1: some row's slot position lies behind the tile's keys (causal) */
   int32_t   alone;               /* 1: shares its slot with no other */
   int64_t   epoch;               /* tiles of different epochs do not share a slot */
-  int32_t   host;                /* 1: its data would spoil other tiles: neither its rows nor its keys are placed, the host computes it */
+  int32_t   host;                /* 1: its data would spoil results: the host computes it, and among other tiles it is not placed */
   int64_t   slot_rows, slot_keys; /* lengths of the call */
 } twh__tile;
 

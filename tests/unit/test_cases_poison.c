@@ -211,6 +211,44 @@ static void keys_of_one_tile_never_reach_the_others_of_its_slot(void **state)
   assert_true(compared > 1000);
 }
 
+/* What one query holds is its own affair, though key blocks are encoded once and used by many: short ones, whose pads codes make
+ * dead, are looked at together with each unit's queries. */
+static void a_query_never_reaches_other_rows(void **state)
+{
+  static const double  poison[] = { (double)NAN, (double)INFINITY, 3e38, 1e30 };
+  static const int64_t lengths[][2] = { { 100, 50 }, { 100, 5 }, { 100, 100 } };
+  int64_t              i, l, p, c, r, h;
+  int                  causal;
+  (void)state;
+  for (i = 0; i < support_kernel_count; ++i)
+    for (l = 0; l < SUPPORT_COUNT(lengths); ++l)
+      for (p = 0; p < SUPPORT_COUNT(poison); ++p)
+        for (causal = 0; causal < 2; ++causal) {
+          poison_row      row = { causal ? TWH_CAUSAL : 0u, 0, 0, 0, lengths[l][0], lengths[l][1], 0 };
+          twh_problem     problem;
+          twh_pattern     pattern;
+          twh_oracle_desc desc;
+          support_tensors clean, spoilt;
+          twh_run_stats   stats;
+          poison_problem(&problem, &pattern, &row);
+          support_kernel_desc(&support_kernels[i], &problem, 32, 32, &desc);
+          if (!support_must_run(&problem, &desc)) continue;
+          twh_run_stats_init(&stats);
+          poison_tensors(&problem, &clean);
+          poison_tensors(&problem, &spoilt);
+          for (c = 0; c < POISON_DIM; ++c) support_set(&spoilt.q, 0, 0, 5, c, poison[p]);
+          poison_solve(&problem, &desc, &clean, NULL, &stats);
+          poison_solve(&problem, &desc, &spoilt, NULL, &stats);
+          for (h = 0; h < 2; ++h)
+            for (r = 0; r < lengths[l][0]; ++r)
+              for (c = 0; c < POISON_DIM && (h > 0 || r != 5); ++c)
+                support_assert_at_most(fabs(support_at(&clean.out, 0, h, r, c) - support_at(&spoilt.out, 0, h, r, c)),
+                                       8.0 * support_epsilon(desc.dtype), support_kernels[i].name);
+          support_tensors_destroy(&clean);
+          support_tensors_destroy(&spoilt);
+        }
+}
+
 /* All keys alike and huge, queries of either sign: every row is the mean of the values that it sees, whatever its scores. */
 static void scores_beyond_any_code_are_right(void **state)
 {
@@ -255,6 +293,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(case_C53_keys_outside_every_window_may_hold_anything),
     cmocka_unit_test(keys_of_one_tile_never_reach_the_others_of_its_slot),
+    cmocka_unit_test(a_query_never_reaches_other_rows),
     cmocka_unit_test(scores_beyond_any_code_are_right),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,12 +60,12 @@ void twh__encode_queries(char *to, int64_t row_bytes, const twh__source *source,
   int64_t              item = twh__dtype_bytes(lowering->dtype), rows = 0;
   uint32_t             code = twh__code_first(slot);
 
-  for (int64_t t = 0; t < slot->count; ++t) rows += twh__tile_is_host(&slot->tiles[t]) ? 0 : slot->tiles[t].rows;
+  for (int64_t t = 0; t < slot->count; ++t) rows += twh__tile_is_blank(slot, &slot->tiles[t]) ? 0 : slot->tiles[t].rows;
   if (rows != first->slot_rows || lowering->qk_dim != source->shape->qk_dim) {
     memset(to, 0, (size_t)((first->slot_rows - 1) * row_bytes + lowering->qk_dim * item));
   }
   for (int64_t t = 0; t < slot->count; ++t) {
-    if (!twh__tile_is_host(&slot->tiles[t])) encode_tile_queries(to, row_bytes, source, slot, &slot->tiles[t], code);
+    if (!twh__tile_is_blank(slot, &slot->tiles[t])) encode_tile_queries(to, row_bytes, source, slot, &slot->tiles[t], code);
     code = twh__code_next(slot, code);
   }
 }
@@ -155,7 +155,7 @@ void twh__encode_keys(char *to, int64_t row_bytes, const twh__source *source, co
     }
     if (piece > 0) code = twh__code_next(slot, code);
   }
-  if (slot->count == 1 && encode_is_copied(first) && !twh__tile_is_host(first)) {
+  if (slot->count == 1 && encode_is_copied(first) && !twh__tile_is_blank(slot, first)) {
     encode_copied_keys(to, row_bytes, source, first);
   } else {
     encode_pad_keys(to, row_bytes, source, slot, end, first->slot_keys);

@@ -101,7 +101,7 @@ void twh__encode_mask(char *to, int64_t row_bytes, int64_t any_at, const twh__so
   for (int64_t t = 0; t < slot->count; ++t) {
     const twh__tile *tile = &slot->tiles[t];
     const twh__span *span = twh__source_span(source, tile);
-    for (int64_t i = 0; i < tile->rows && !twh__tile_is_host(tile); ++i) {
+    for (int64_t i = 0; i < tile->rows && !twh__tile_is_blank(slot, tile); ++i) {
       int64_t     position = tile->at + i * tile->at_step, head, number;
       char       *row = to + position * row_bytes;
       const char *from = NULL;

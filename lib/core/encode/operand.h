@@ -9,10 +9,17 @@ static inline const twh__span *twh__source_span(const twh__source *source, const
   return &source->spans[tile->unit.span];
 }
 
-/* Neither rows nor keys of such a tile are placed. */
+/* No kernel's results are read for such a tile. */
 static inline int twh__tile_is_host(const twh__tile *tile)
 {
   return tile->host || tile->mode == TWH__MODE_HOST;
+}
+
+/* Neither its rows nor its keys are placed, for the sake of the other tiles in its slot. One that is alone has nobody to spoil,
+ * and its blocks may serve other slots: it is encoded like any other. */
+static inline int twh__tile_is_blank(const twh__slot *slot, const twh__tile *tile)
+{
+  return tile->mode == TWH__MODE_HOST || (tile->host && slot->count > 1);
 }
 
 /* ---- real keys, in the order of their positions: piece 0 is the lead, piece t + 1 has the keys of tile t ---- */
@@ -27,7 +34,7 @@ static inline int64_t twh__piece_keys(const twh__slot *slot, int64_t piece, int6
 {
   const twh__tile *tile = twh__piece_tile(slot, piece);
   *at = piece > 0 ? tile->key_at : 0;
-  return piece == 0 ? tile->lead : twh__tile_is_host(tile) ? 0 : tile->keys;
+  return piece == 0 ? tile->lead : twh__tile_is_blank(slot, tile) ? 0 : tile->keys;
 }
 
 /* The row of the tensors with key j of a piece. */

@@ -97,7 +97,7 @@ static void values_anchors(const values_block *block, const twh__slot *slot, int
   if (slot->tiles[0].lead > 0) values_put_one(block, 0, column);
   for (int64_t t = 0; t < slot->count; ++t) {
     const twh__tile *tile = &slot->tiles[t];
-    if (twh__tile_is_host(tile)) continue;
+    if (twh__tile_is_blank(slot, tile)) continue;
     for (int64_t j = 0; j < tile->keys; j += tile->anchor_step) values_put_one(block, tile->key_at + j, column);
     if (tile->anchor_last) values_put_one(block, tile->key_at + tile->keys - 1, column);
   }
@@ -110,7 +110,7 @@ double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, cons
   int64_t          dim = source->shape->v_dim, at, end = 0;
   int              anchor = first->reading == TWH__READ_ANCHOR || first->reading == TWH__READ_ANCHOR_SHARE;
   int              share = first->reading == TWH__READ_LSE_SHARE || first->reading == TWH__READ_ANCHOR_SHARE;
-  int              only = slot->count == 1 && !twh__tile_is_host(first);
+  int              only = slot->count == 1 && !twh__tile_is_blank(slot, first);
   double           lift = 1;
 
   for (int64_t piece = 0; piece <= slot->count; ++piece) {
@@ -156,7 +156,7 @@ void twh__encode_buckets(char *to, int64_t row_bytes, const twh__source *source,
     int64_t keys = twh__piece_keys(slot, piece, &at);
     for (int64_t j = at; j < at + keys; ++j) twh__store(to + j * row_bytes, lowering->dtype, j % lowering->v_dim, one);
   }
-  if (slot->count > 1 || first->pads != TWH__PAD_MEAN || twh__tile_is_host(first)) return;
+  if (slot->count > 1 || first->pads != TWH__PAD_MEAN || twh__tile_is_blank(slot, first)) return;
   for (int64_t j = used; j < first->slot_keys / used * used; ++j) {
     twh__store(to + j * row_bytes, lowering->dtype, j % used % lowering->v_dim, one);
   }
