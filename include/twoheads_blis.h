@@ -57,6 +57,20 @@ TWH_DEFINE_INIT(twh_blis_options)
 TWH_API TWH_MUST_USE twh_status twh_blis_oracle_create(const twh_context *context, const twh_oracle_desc *desc,
                                                        const twh_blis_options *options, twh_oracle **out, twh_error *error);
 
+/* A small transformer on BLIS, as an oracle: twh_oracle_from_transformer with a kernel that runs any number of layers and heads.
+ * desc: the shape wanted, copied; load, run, release and user are this library's and must be zero. dtype: TWH_F32. model_dim 0 = as
+ *   many as it needs, layers * heads * 2 (qk_dim + v_dim). Defaults of the limits as above.
+ * The kernel multiplies with all its weights, as a transformer does; an attention kernel with as many slots is faster.
+ * context, options, out, the kernel's error code: as above. Returns: TWH_OK; TWH_E_UNSUPPORTED; all of
+ *   twh_oracle_from_transformer. Threads: any. Since 0.1. Source: Theorem 3.4, Lemma 3.3. */
+TWH_API TWH_MUST_USE twh_status twh_blis_transformer_create(const twh_context *context, const twh_transformer_oracle_desc *desc,
+                                                            const twh_blis_options *options, twh_oracle **out,
+                                                            twh_error *error);
+
+/* Matrix products on BLIS, for twh_transformer_desc.gemm (its gemm_user may be NULL). b may be f32, f16 or bf16; the latter two are
+ * converted in pieces. Returns 0; ENOMEM. Threads: any; BLIS starts none of its own. Since 0.1. */
+TWH_API int32_t twh_blis_gemm(void *user, const twh_gemm *gemm);
+
 /* The name of the BLIS kernels that this library uses, as BLIS calls them ("zen3", "skx", "haswell"); "generic" are the
  * slow ones. Initialises BLIS: after this call BLIS_ARCH_TYPE comes too late. The string is static. Threads: any. Since 0.1. */
 TWH_API const char *twh_blis_kernel_name(void);

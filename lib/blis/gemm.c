@@ -1,9 +1,10 @@
 /* BLIS sgemm on one thread, and the choice of BLIS's kernels.
  *
- * Three things make this more than two calls. (1) BLIS built with threads would start some: its runtime object rntm_t
+ * Four things make this more than one call. (1) BLIS built with threads would start some: its runtime object rntm_t
  * is passed with one thread, which holds whatever the environment or the host set globally. (2) The kernels for small
- * matrices (sup) read the transposed operand k column by column; packing it is faster once some rows share the
- * work, and much slower for a handful. (3) Which set of kernels BLIS runs on a CPU it does not know: "generic", unless its
+ * matrices (sup) read the transposed operand k column by column; packing it is faster once some rows share the work, and much
+ * slower for a handful. They also round otherwise at the edge of a matrix than inside. (3) Those of BLIS 0.9 for AVX2 read
+ * behind their operands in some shapes. (4) Which set of kernels BLIS runs on a CPU it does not know: "generic", unless its
  * table of contexts can be asked for another set. The function that does is not exported from libblis.so, but is there in
  * libblis.a: hence the weak reference under a name of our own, which also does without blis.h declaring it. */
 #include "blis/gemm.h"
@@ -88,28 +89,42 @@ const char *twh_blis_recommended_arch(void)
   return best == BLIS_ARCH_GENERIC ? NULL : best == BLIS_ARCH_SKX ? skx : avx2;
 }
 
-/* One product; `transpose` reads b (n, k) as its transpose. BLIS only reads a, b, alpha and beta, but does not say const. */
-static void gemm_multiply(const void *kernels, trans_t transpose, int sup, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c, int64_t c_stride)
+/* Where sup reads nothing behind a and b, found by trying all small shapes against unmapped memory: where it goes along rows of
+ * b; along columns only if k is a multiple of its 8 lanes. Where beta is not 0 it reads behind c. */
+static int gemm_sup_is_safe(int64_t k, int64_t b_row_stride, float beta)
 {
-  float   beta = 0.0f;
-  rntm_t  runtime = BLIS_RNTM_INITIALIZER;
+  return beta == 0.0f && (b_row_stride != 1 || k % 8 == 0);
+}
+
+/* c = alpha a b + beta c. BLIS only reads a, b, alpha and beta, but does not say const. */
+static void gemm_multiply(const void *kernels, int sup, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
+                          int64_t a_stride, const float *b, int64_t b_row_stride, int64_t b_col_stride, float beta, float *c,
+                          int64_t c_stride)
+{
+  rntm_t runtime = BLIS_RNTM_INITIALIZER;
   bli_rntm_set_num_threads(1, &runtime);
-  bli_rntm_set_l3_sup(sup ? TRUE : FALSE, &runtime);
-  bli_sgemm_ex(BLIS_NO_TRANSPOSE, transpose, (dim_t)m, (dim_t)n, (dim_t)k, &alpha, (float *)(uintptr_t)a, (inc_t)a_stride, 1,
-               (float *)(uintptr_t)b, (inc_t)b_stride, 1, &beta, c, (inc_t)c_stride, 1, (cntx_t *)(uintptr_t)kernels, &runtime);
+  bli_rntm_set_l3_sup(sup && gemm_sup_is_safe(k, b_row_stride, beta) ? TRUE : FALSE, &runtime);
+  bli_sgemm_ex(BLIS_NO_TRANSPOSE, BLIS_NO_TRANSPOSE, (dim_t)m, (dim_t)n, (dim_t)k, &alpha, (float *)(uintptr_t)a,
+               (inc_t)a_stride, 1, (float *)(uintptr_t)b, (inc_t)b_row_stride, (inc_t)b_col_stride, &beta, c, (inc_t)c_stride,
+               1, (cntx_t *)(uintptr_t)kernels, &runtime);
 }
 
 void twh__blis_scores(const void *kernels, int64_t q_len, int64_t k_len, int64_t dim, float alpha, const float *q,
                       int64_t q_stride, const float *k, int64_t k_stride, float *scores, int64_t scores_stride)
 {
-  gemm_multiply(kernels, BLIS_TRANSPOSE, q_len < GEMM_PACK_ROWS, q_len, k_len, dim, alpha, q, q_stride, k, k_stride, scores,
+  gemm_multiply(kernels, q_len < GEMM_PACK_ROWS, q_len, k_len, dim, alpha, q, q_stride, k, 1, k_stride, 0.0f, scores,
                 scores_stride);
 }
 
-void twh__blis_values(const void *kernels, int64_t q_len, int64_t k_len, int64_t dim, const float *weights,
-                      int64_t weights_stride, const float *v, int64_t v_stride, float *out, int64_t out_stride)
+void twh__blis_multiply(const void *kernels, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride, const float *b,
+                        int64_t b_stride, float *c, int64_t c_stride)
 {
-  gemm_multiply(kernels, BLIS_NO_TRANSPOSE, 1, q_len, dim, k_len, 1.0f, weights, weights_stride, v, v_stride, out,
-                out_stride);
+  gemm_multiply(kernels, 1, m, n, k, 1.0f, a, a_stride, b, b_stride, 1, 0.0f, c, c_stride);
+}
+
+void twh__blis_multiply_packed(const void *kernels, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_stride,
+                               const float *b, int64_t b_row_stride, int64_t b_col_stride, float beta, float *c,
+                               int64_t c_stride)
+{
+  gemm_multiply(kernels, 0, m, n, k, 1.0f, a, a_stride, b, b_row_stride, b_col_stride, beta, c, c_stride);
 }

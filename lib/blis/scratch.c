@@ -19,7 +19,7 @@ static size_t scratch_reserve(size_t *bytes, int64_t rows, int64_t columns, size
 }
 
 int twh__blis_scratches_init(twh__blis_scratches *pool, int64_t block_rows, int64_t k_len, int64_t qk_dim, int64_t v_dim,
-                             int copies)
+                             int copies, int64_t layer_width)
 {
   int ok = k_len <= INT64_MAX - TWH__BLIS_ROW;
   if (!ok) return 0;
@@ -32,6 +32,7 @@ int twh__blis_scratches_init(twh__blis_scratches *pool, int64_t block_rows, int6
   pool->q = copies ? scratch_reserve(&pool->bytes, block_rows, qk_dim, sizeof(float), &ok) : 0;
   pool->k = copies ? scratch_reserve(&pool->bytes, k_len, qk_dim, sizeof(float), &ok) : 0;
   pool->v = copies ? scratch_reserve(&pool->bytes, k_len, v_dim, sizeof(float), &ok) : 0;
+  pool->layer = layer_width > 0 ? scratch_reserve(&pool->bytes, k_len, layer_width, sizeof(float), &ok) : 0;
   ok = ok && pthread_mutex_init(&pool->lock, NULL) == 0;
   if (!ok) pool->bytes = 0;
   return ok;
@@ -69,6 +70,7 @@ twh__blis_scratch *twh__blis_scratch_take(twh__blis_scratches *pool)
   scratch->q = pool->q == 0 ? NULL : (float *)(void *)(base + pool->q);
   scratch->k = pool->k == 0 ? NULL : (float *)(void *)(base + pool->k);
   scratch->v = pool->v == 0 ? NULL : (float *)(void *)(base + pool->v);
+  scratch->layer = pool->layer == 0 ? NULL : (float *)(void *)(base + pool->layer);
   return scratch;
 }
 

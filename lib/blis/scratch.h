@@ -12,6 +12,7 @@ typedef struct twh__blis_scratch {
   float                    *scores;  /* (block_rows, k_len rounded up to TWH__BLIS_ROW) */
   float                    *out;     /* (block_rows, v_dim) */
   float                    *q, *k, *v;
+  float                    *layer;   /* (k_len, layer_width); NULL where that is 0 */
   double                   *sum;     /* (block_rows); of each row: the sum of its weights, and the score they are relative to */
   float                    *max;     /* (block_rows) */
 } twh__blis_scratch;
@@ -19,13 +20,14 @@ typedef struct twh__blis_scratch {
 typedef struct twh__blis_scratches {
   pthread_mutex_t    lock;
   twh__blis_scratch *idle;
-  size_t             bytes;                          /* of one block; 0 = the pool is not in use */
-  size_t             scores, out, q, k, v, sum, max; /* offsets in it; q, k, v 0 = absent */
+  size_t             bytes;                                 /* of one block; 0 = the pool is not in use */
+  size_t             scores, out, sum, max, q, k, v, layer; /* offsets in it; of the last four 0 = absent */
 } twh__blis_scratches;
 
-/* The pool must be zero. copies: also make room for dense q, k and v. 0 when the sizes overflow. */
+/* The pool must be zero. copies: also make room for dense q, k and v. layer_width: and for so many numbers for
+ * each row of a transformer's layer. 0 when the sizes overflow. */
 int  twh__blis_scratches_init(twh__blis_scratches *pool, int64_t block_rows, int64_t k_len, int64_t qk_dim, int64_t v_dim,
-                              int copies);
+                              int copies, int64_t layer_width);
 /* A zero pool is allowed. */
 void twh__blis_scratches_finish(twh__blis_scratches *pool);
 

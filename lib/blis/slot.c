@@ -154,8 +154,8 @@ void twh__blis_slot(const twh__blis_kernel *kernel, const twh_call *call, int64_
       slot_row(kernel, call, slot, first + r, &scale, scratch->scores + r * width, slot_keys_seen(kernel, call, first + r),
                keys, &scratch->max[r], &scratch->sum[r]);
     if (keys > 0)
-      twh__blis_values(kernel->contexts, rows, keys, desc->v_dim, scratch->scores, width, v, v_stride, scratch->out,
-                       desc->v_dim);
+      twh__blis_multiply(kernel->contexts, rows, desc->v_dim, keys, scratch->scores, width, v, v_stride, scratch->out,
+                         desc->v_dim);
     else
       for (int64_t at = 0; at < rows * desc->v_dim; at++) scratch->out[at] = 0.0f;
     slot_store(kernel, call, slot, first, rows, &scale, scratch);

@@ -30,6 +30,12 @@ TWH_DEFINE_INIT(twh_reference_options)
 TWH_MUST_USE twh_status twh_reference_oracle_create(const twh_context *context, const twh_oracle_desc *desc,
                                                     const twh_reference_options *options, twh_oracle **out, twh_error *error);
 
+/* The same for a small transformer (twh_oracle_from_transformer): any weights, any dtype. desc: copied; run, release and user must be
+ * zero, load is the caller's. max_concurrent_batches 0 = 1024. The kernel's own error code is ENOMEM.
+ * Returns: all of twh_oracle_from_transformer. Threads: any. */
+TWH_MUST_USE twh_status twh_reference_transformer_create(const twh_context *context, const twh_transformer_oracle_desc *desc,
+                                                         twh_oracle **out, twh_error *error);
+
 #ifdef __cplusplus
 }
 #endif

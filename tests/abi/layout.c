@@ -2,13 +2,9 @@
  * is the test. A program that was compiled then must work with the library of today, so that a line here is never changed; a
  * struct that grows at its end changes only its SIZE line, where it starts with struct_size. Frozen structs (twh_operand,
  * twh_sequence) never do. For LP64 machines (x86-64, aarch64); elsewhere nothing is claimed. */
+#include "layout.h"
 #include "twoheads.h"
 #include "twoheads_blis.h"
-
-#define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), "size of " #type)
-#define FIELD(type, field, offset, bytes) \
-  _Static_assert(offsetof(type, field) == (offset) && sizeof(((type *)0)->field) == (bytes), "layout of " #type "." #field)
-#define VALUE(constant, value) _Static_assert((constant) == (value), "value of " #constant)
 
 VALUE(TWH_OK, 0);
 VALUE(TWH_E_ARGUMENT, -1);
@@ -20,6 +16,7 @@ VALUE(TWH_E_ORACLE, -6);
 VALUE(TWH_E_CANCELLED, -7);
 VALUE(TWH_E_RESULT, -8);
 VALUE(TWH_E_PLUGIN, -9);
+VALUE(TWH_E_HOOK, -10);
 VALUE(TWH_F32, 1);
 VALUE(TWH_F16, 2);
 VALUE(TWH_BF16, 3);
@@ -91,7 +88,7 @@ FIELD(twh_operand, slot_stride, 8, 8);
 FIELD(twh_operand, row_stride, 16, 8);
 FIELD(twh_operand, id, 24, 8);
 
-SIZE(twh_call, 216);
+SIZE(twh_call, 224);
 FIELD(twh_call, struct_size, 0, 4);
 FIELD(twh_call, mask_mode, 4, 4);
 FIELD(twh_call, index, 8, 8);
@@ -108,6 +105,7 @@ FIELD(twh_call, out_slot_stride, 184, 8);
 FIELD(twh_call, out_row_stride, 192, 8);
 FIELD(twh_call, lse, 200, 8);
 FIELD(twh_call, lse_slot_stride, 208, 8);
+FIELD(twh_call, execute, 216, 8);
 
 SIZE(twh_oracle_desc, 272);
 FIELD(twh_oracle_desc, struct_size, 0, 4);

@@ -28,14 +28,17 @@ layout() {
   for compiler in "$CC" gcc clang; do
     command -v "${compiler%% *}" >/dev/null || continue
     # -Wpadded: no field can be slipped into a hole without moving another.
-    $compiler -std=c11 -Wall -Wextra -Wpedantic -Wpadded -Werror -Iinclude -fsyntax-only tests/abi/layout.c || return 1
+    $compiler -std=c11 -Wall -Wextra -Wpedantic -Wpadded -Werror -Iinclude -fsyntax-only tests/abi/layout*.c || return 1
   done
   # A field that the test forgot would be one that nobody watches: the fields of each struct fill it.
   awk -F '[(, )]+' '/^SIZE/ { if (sum != size) exit bad = 1; sum = 0; size = $3 } /^FIELD/ { sum += $5 }
-    END { exit bad || sum != size }' tests/abi/layout.c || { echo "layout.c: a field is missing"; return 1; }
-  # And every public struct has its lines.
+    END { exit bad || sum != size }' tests/abi/layout*.c || { echo "tests/abi: a field is missing"; return 1; }
+  # And every public struct and constant has its lines.
   for name in $(sed -n -E 's/^typedef struct (twh_[a-z_]+) \{.*/\1/p' include/*.h); do
-    grep -q "^SIZE($name," tests/abi/layout.c || { echo "layout.c: $name is missing"; return 1; }
+    grep -q "^SIZE($name," tests/abi/layout*.c || { echo "tests/abi: $name is missing"; return 1; }
+  done
+  for name in $(sed -E 's~/\*.*~~' include/*.h | grep -oE '\bTWH_[A-Z0-9_]+ *= ' | sed 's/ .*//'); do
+    grep -q "^VALUE($name," tests/abi/layout*.c || { echo "tests/abi: $name is missing"; return 1; }
   done
 }
 
@@ -62,7 +65,7 @@ layout
 verdict "layout of public structs" $?
 
 major=$(sed -n 's/^.define TWH_VERSION_MAJOR //p' include/twoheads.h)
-for library in twoheads twoheads-blis; do
+for library in twoheads twoheads-layers twoheads-blis; do
   so=$BUILD/lib$library.so
   [ -e "$so" ] || { [ $library = twoheads-blis ] && continue; }
   header=include/$(echo $library | tr - _).h
@@ -79,16 +82,18 @@ for library in twoheads twoheads-blis; do
   verdict "$library: prints, ends and changes nothing" $?
 done
 
-needed "$BUILD/libtwoheads.so"
-verdict "twoheads: needs libc, libm, pthreads only" $?
-has_no_globals "$BUILD/libtwoheads.a"
-verdict "twoheads: no writable globals" $?
+for library in twoheads twoheads-layers; do
+  needed "$BUILD/lib$library.so"
+  verdict "$library: needs libc, libm, pthreads only" $?
+  has_no_globals "$BUILD/lib$library.a"
+  verdict "$library: no writable globals" $?
+done
 
 # The command uses the public interface only: it links against what the shared libraries export.
 blis=
 [ -e "$BUILD/libtwoheads-blis.so" ] && blis=-ltwoheads-blis
 $CC -pthread -o "$work/twoheads" "$BUILD/static/tools/main.o" "$BUILD/libtwoheads-tools.a" "$BUILD/libtwoheads-reference.a" -L"$BUILD" $blis \
-  -ltwoheads -Wl,-rpath-link,"$BUILD" -lm
+  -ltwoheads-layers -ltwoheads -Wl,-rpath-link,"$BUILD" -lm
 verdict "the command links against the shared libraries" $?
 
 echo "$passed passed, $failed failed"

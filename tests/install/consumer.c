@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include <twoheads.h>
+#include <twoheads_layers.h>
 #ifdef WITH_BLIS
 #  include <twoheads_blis.h>
 #endif
@@ -19,6 +20,21 @@ int main(void)
   if (twh_context_create(NULL, &context, &error) < 0) {
     fprintf(stderr, "%s\n", error.message);
     return 1;
+  }
+  {
+    twh_norm norm;
+    float    x[2] = { 3, 1 };
+    twh_norm_init(&norm);
+    norm.kind = TWH_NORM_LAYER;
+    if (twh_norm_check(&norm, 2, "norm", &error) < 0) {
+      fprintf(stderr, "%s\n", error.message);
+      return 1;
+    }
+    twh_norm_apply(&norm, x, 1, 2, 2);
+    if (x[0] != 1 || x[1] != -1) {
+      fprintf(stderr, "layer norm of 3, 1: %g, %g\n", x[0], x[1]);
+      return 1;
+    }
   }
 #ifdef WITH_BLIS
   {

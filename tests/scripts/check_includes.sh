@@ -38,9 +38,12 @@ for file in lib/core/*/*.[ch]; do
   esac
 done
 for file in lib/core/*.[ch]; do [ -e "$file" ] && allow "$file" twoheads.h 'core/base/*'; done
+for file in $(find lib/layers -name '*.[ch]'); do allow "$file" twoheads.h twoheads_layers.h 'layers/*'; done
 for file in $(find lib/blis -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h twoheads_blis.h 'blis/*'; done
 for file in $(find lib/reference -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h 'reference/*'; done
-for file in $(find tools -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h twoheads_blis.h reference/reference.h 'tools/*'; done
+for file in $(find tools -name '*.[ch]' 2>/dev/null); do
+  allow "$file" twoheads.h twoheads_blis.h twoheads_layers.h reference/reference.h 'tools/*'
+done
 
 if grep -n -E '^ *# *include' include/twoheads.h | grep -v -E '<(stddef|stdint)\.h>'; then
   echo "include/twoheads.h includes more than <stddef.h> and <stdint.h>"

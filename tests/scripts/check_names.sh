@@ -26,7 +26,7 @@ for name in $(cut -d ' ' -f 1 "$all" | sort | uniq -d); do
   bad=1
 done
 
-for archive in "$BUILD/libtwoheads.a" "$BUILD/libtwoheads-blis.a" "$BUILD/libtwoheads-reference.a"; do
+for archive in "$BUILD/libtwoheads.a" "$BUILD/libtwoheads-layers.a" "$BUILD/libtwoheads-blis.a" "$BUILD/libtwoheads-reference.a"; do
   [ -e "$archive" ] || continue
   for name in $(nm -g --defined-only "$archive" | awk 'NF == 3 { print $3 }' | grep -v '^twh_'); do
     echo "$archive: $name does not begin with twh_"

@@ -10,11 +10,11 @@ listed=$(mktemp)
 there=$(mktemp)
 trap 'rm -f "$listed" "$there"' EXIT
 {
-  for key in CORE_SOURCES BLIS_SOURCES REFERENCE_SOURCES TOOL_SOURCES TOOL_MAIN TEST_SOURCES EXAMPLE_SOURCES BENCH_SOURCES; do
+  for key in CORE_SOURCES LAYERS_SOURCES BLIS_SOURCES REFERENCE_SOURCES TOOL_SOURCES TOOL_MAIN TEST_SOURCES EXAMPLE_SOURCES BENCH_SOURCES; do
     for file in $(value $key); do echo "$file"; done
   done
   for name in $(value UNIT_TESTS) $(value BLIS_UNIT_TESTS); do echo "tests/unit/$name.c"; done
-  for name in $(value EXAMPLES) $(value BLIS_EXAMPLES) $(value PLUGINS); do echo "docs/examples/$name.c"; done
+  for name in $(value EXAMPLES) $(value BLIS_EXAMPLES) $(value BLIS_PROGRAMS) $(value PLUGINS); do echo "docs/examples/$name.c"; done
   for name in $(value BENCHES); do echo "tests/bench/$name.c"; done
 } | sort >"$listed"
 find lib tools tests/unit tests/bench docs/examples -name '*.c' 2>/dev/null | sort >"$there"

@@ -210,7 +210,7 @@ typedef struct support_oracle {
   int64_t         fail_at;                               /* number of the call that fails; -1: none */
   int32_t         fail_code;
   int64_t         failed_index, calls_after_failure; /* twh_call.index of the first call of the batch that failed */
-  int             failed, ids_shared;                /* ids_shared: several executes at once, so ids cannot be compared */
+  int             failed;
   int             finite_only;                       /* refuse operands that are not finite; set by create */
   /* Called after the inner kernel with the number of the call, under the lock; may change what the kernel returned. */
   void (*spoil)(void *user, const twh_call *call, int64_t number);

@@ -51,6 +51,7 @@ static void support_expect_length(support_oracle *oracle, const twh_call *call, 
 static void support_expect_id(support_oracle *oracle, const twh_call *call, const char *what, uint64_t id, uint64_t hash)
 {
   int64_t i;
+  id ^= call->execute * 0x9E3779B97F4A7C15u; /* ids of different executes have nothing in common */
   for (i = 0; i < oracle->id_count; ++i) {
     if (oracle->ids[2 * i] != id) continue;
     if (oracle->ids[2 * i + 1] != hash) {
@@ -93,7 +94,7 @@ static void support_expect_operand(support_oracle *oracle, const twh_call *call,
       for (c = 0; check && c < dim; ++c)
         if (!isfinite(support_load(operand->data, dtype, at + c))) support_break(oracle, call, what, r, -1);
     }
-  if (operand->id && !oracle->ids_shared) support_expect_id(oracle, call, what, operand->id, hash);
+  if (operand->id) support_expect_id(oracle, call, what, operand->id, hash);
 }
 
 static void support_check_call(support_oracle *oracle, const twh_call *call)

@@ -331,7 +331,9 @@ static float *blis_guard(const void *from, size_t bytes, void **mapping, size_t 
 static void blis_reads_and_writes_nothing_beyond(void **state)
 {
   static const int64_t shapes[][4] = {
-    { 1, 1, 1, 1 }, { 5, 7, 3, 2 }, { 17, 33, 65, 65 }, { 70, 50, 63, 17 }, { 131, 129, 16, 9 },
+    { 1, 1, 1, 1 },   { 5, 7, 3, 2 },  { 17, 33, 65, 65 }, { 70, 50, 63, 17 }, { 131, 129, 16, 9 },
+    { 1, 33, 67, 2 }, { 4, 40, 5, 3 }, { 7, 70, 130, 1 },  { 13, 16, 2, 10 },  { 40, 31, 9, 1 },
+    { 3, 300, 8, 2 }, { 33, 530, 24, 3 },
   };
   int64_t              n, mode;
   (void)state;

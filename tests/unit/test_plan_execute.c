@@ -367,9 +367,70 @@ static void execute_unbounded_parallelism_makes_a_bounded_wave(void **state)
   execute_end(&s);
 }
 
+/* Run a problem with sharp logits on a kernel of 32 tokens without lse; out: room for 4 heads, 100 rows, 8 columns. */
+static void execute_sharp(int64_t slots, float *out, twh_run_stats *stats)
+{
+  support_fill    fill;
+  support_random  random = support_random_at(3, 1);
+  support_oracle  oracle;
+  support_tensors tensors;
+  twh_oracle_desc desc;
+  twh_problem     problem;
+  twh_plan       *plan = NULL;
+  twh_run_options options;
+  memset(&fill, 0, sizeof fill);
+  fill.logit_std = 25.0;
+  twh_problem_init(&problem);
+  problem.batch = 1;
+  problem.q_heads = problem.kv_heads = 4;
+  problem.q_len = problem.k_len = 100;
+  problem.qk_dim = problem.v_dim = 8;
+  twh_oracle_desc_init(&desc);
+  desc.slots = slots;
+  desc.q_len = desc.k_len = 32;
+  desc.qk_dim = 8;
+  desc.v_dim = 9;
+  desc.dtype = TWH_F32;
+  desc.mask_modes = TWH_MASK_NONE;
+  desc.scale = 0.35;
+  desc.max_calls_per_batch = 100; /* all in one wave */
+  support_oracle_create(&oracle, NULL, &desc, NULL);
+  assert_int_equal(twh_plan_create(NULL, &problem, &oracle.oracle, 1, NULL, &plan, NULL), TWH_OK);
+  support_tensors_create(&tensors, &problem, TWH_F32, SUPPORT_DENSE, 0);
+  support_tensors_fill(&tensors, &problem, &fill, &random);
+  twh_run_stats_init(stats);
+  twh_run_options_init(&options);
+  options.stats = stats;
+  assert_int_equal(twh_plan_execute(plan, &tensors.all, &options, NULL), TWH_OK);
+  assert_string_equal(oracle.broken, "");
+  memcpy(out, tensors.out.data, 4 * 100 * 8 * sizeof *out);
+  support_tensors_destroy(&tensors);
+  twh_plan_destroy(plan);
+  support_oracle_destroy(&oracle);
+}
+
+/* A call of five slots is not repeated for one of them. */
+static void execute_repairs_share_calls(void **state)
+{
+  static float  one[4 * 100 * 8], many[4 * 100 * 8];
+  twh_run_stats single, packed;
+  (void)state;
+  execute_sharp(1, one, &single);
+  execute_sharp(5, many, &packed);
+  assert_true(single.repair_calls > 20); /* several calls' worth, */
+  assert_true(single.repair_calls < 60); /* but not all of the 64 tiles */
+  assert_int_equal(packed.repair_calls, (single.repair_calls + 4) / 5);
+  assert_int_equal(packed.calls - packed.repair_calls, 13);
+  assert_int_equal(packed.repaired_rows, single.repaired_rows);
+  assert_int_equal(packed.host_rows, single.host_rows);
+  assert_true(single.host_rows > 0); /* tiles with one such row are not called again */
+  assert_memory_equal(one, many, sizeof one);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(execute_repairs_share_calls),
     cmocka_unit_test(execute_bad_tensors_are_refused_by_name),
     cmocka_unit_test(execute_a_mask_that_the_problem_lacks_is_refused),
     cmocka_unit_test(execute_unknown_flags_and_sizes_are_refused),

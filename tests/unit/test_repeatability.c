@@ -234,7 +234,6 @@ static void case_C85_and_C91_many_threads_execute_one_plan(void **state)
         context = support_context(&memory, concurrent > 1 ? 2 : 0, 2);
         s.desc.max_concurrent_batches = concurrent;
         support_oracle_create(&oracle, context, &s.desc, NULL);
-        oracle.ids_shared = 1;
         assert_int_equal(twh_plan_create(context, &s.problem, &oracle.oracle, 1, NULL, &plan, NULL), TWH_OK);
         for (j = 0; j < 8; ++j) {
           memset(&jobs[j], 0, sizeof jobs[j]);

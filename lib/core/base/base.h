@@ -16,6 +16,9 @@ twh_status twh__fail(twh_error *error, twh_status status, const char *format, ..
 #endif
   ;
 
+/* Add what a callback of the host's returned to a failure that twh__fail has filled. */
+void twh__fail_code(twh_error *error, int32_t code);
+
 /* Forward a failure: if (TWH__FAILED(status = f())) goto fail; */
 #define TWH__FAILED(expression) ((expression) < 0)
 

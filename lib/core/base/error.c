@@ -24,6 +24,7 @@ static const error_row error_table[] = {
   { TWH_E_CANCELLED, "TWH_E_CANCELLED" },
   { TWH_E_RESULT, "TWH_E_RESULT" },
   { TWH_E_PLUGIN, "TWH_E_PLUGIN" },
+  { TWH_E_HOOK, "TWH_E_HOOK" },
 };
 
 int32_t twh_version(void)
@@ -59,6 +60,11 @@ twh_status twh__fail(twh_error *error, twh_status status, const char *format, ..
   if (error->struct_size < sizeof own && error->struct_size > offsetof(twh_error, message))
     ((char *)error)[error->struct_size - 1] = 0;
   return status;
+}
+
+void twh__fail_code(twh_error *error, int32_t code)
+{
+  if (error && error->struct_size >= offsetof(twh_error, oracle_code) + sizeof error->oracle_code) error->oracle_code = code;
 }
 
 /* The size that a caller's struct claims to have; less than the first version's is refused. */

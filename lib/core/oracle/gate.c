@@ -11,6 +11,7 @@ struct twh__gate {
   pthread_mutex_t lock;
   pthread_cond_t  left;     /* a batch has left the kernel */
   int64_t         running, limit;
+  uint64_t        executes; /* so far */
 };
 
 twh_status twh__gate_create(const twh_context *context, int64_t limit, twh__gate **out, twh_error *error)
@@ -39,6 +40,17 @@ void twh__gate_destroy(const twh_context *context, twh__gate *gate)
     pthread_mutex_destroy(&gate->lock);
     twh__release(context, gate, sizeof *gate);
   }
+}
+
+uint64_t twh__oracle_begin(const twh_oracle *oracle)
+{
+  twh__gate *gate = oracle->gate;
+  uint64_t   number;
+
+  pthread_mutex_lock(&gate->lock);
+  number = ++gate->executes;
+  pthread_mutex_unlock(&gate->lock);
+  return number;
 }
 
 static int32_t gate_call_kernel(const twh_oracle_desc *desc, const twh_call *const *calls, int64_t n)

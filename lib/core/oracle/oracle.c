@@ -50,7 +50,7 @@ twh_status twh_oracle_get_desc(const twh_oracle *oracle, twh_oracle_desc *out, t
 twh_status twh__oracle_fail(twh_error *error, int32_t code, int64_t call, const char *what)
 {
   twh__fail(error, TWH_E_ORACLE, "%s returned %d", what, (int)code);
-  if (error && error->struct_size >= offsetof(twh_error, oracle_code) + sizeof error->oracle_code) error->oracle_code = code;
+  twh__fail_code(error, code);
   if (error && error->struct_size >= offsetof(twh_error, call) + sizeof error->call) error->call = call;
   return TWH_E_ORACLE;
 }

@@ -29,6 +29,9 @@ twh_status twh__contract_complete(twh_oracle_desc *desc, twh_error *error);
 twh_status twh__gate_create(const twh_context *context, int64_t limit, twh__gate **out, twh_error *error);
 void       twh__gate_destroy(const twh_context *context, twh__gate *gate);
 
+/* A number for twh_call.execute. */
+uint64_t twh__oracle_begin(const twh_oracle *oracle);
+
 /* What one execute has asked of the kernel, and its first failure: what the kernel returned, and the index of the first call of
  * that batch. */
 typedef struct twh__ledger {

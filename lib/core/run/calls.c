@@ -97,6 +97,7 @@ static void calls_begin(const twh__run *run, const twh__bundle *bundle, const tw
   call->q_len = tile->slot_rows;
   call->k_len = tile->slot_keys;
   call->scale = kernel->lowering.kernel_scale;
+  call->execute = run->number[bundle->kernel];
   calls_operand(desc, bundle, &q, buffers->q, &call->q);
   calls_operand(desc, bundle, &k, buffers->k, &call->k);
   if (tile->mode == TWH_MASK_TENSOR) calls_operand(desc, bundle, &mask, buffers->mask, &call->mask);
@@ -124,7 +125,6 @@ typedef struct calls_batches {
   twh__run *run;
   int32_t   kernel;
   int64_t   count, size; /* calls, and calls per batch */
-  int       repairs;
 } calls_batches;
 
 static void calls_build_task(void *arg, int64_t b)
@@ -132,13 +132,13 @@ static void calls_build_task(void *arg, int64_t b)
   const calls_batches *batches = (const calls_batches *)arg;
   const twh__run      *run = batches->run;
   const twh__bundle   *bundle = twh__run_bundle(run, b);
-  const twh__buffers  *buffers = &run->work.buffers[b];
+  const twh__buffers  *buffers = &run->work.buffers[bundle->buffers];
   int64_t              values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
   twh_call            *calls = run->work.calls + b * run->plan->layout.parts;
 
-  if (parts == 0 || (batches->repairs && !bundle->repair)) return;
+  if (parts == 0) return;
   calls_begin(run, bundle, buffers, &calls[0]);
-  for (int64_t p = batches->repairs ? values : 0; p < (batches->repairs ? values + 1 : parts); ++p) {
+  for (int64_t p = run->repairing ? values : 0; p < (run->repairing ? values + 1 : parts); ++p) {
     if (p > 0) calls[p] = calls[0];
     calls_part(run, bundle, buffers, p, p == values, &calls[p]);
     calls[p].index = bundle->first_call + p;
@@ -161,17 +161,17 @@ static void calls_list(calls_batches *batches)
   twh__run *run = batches->run;
 
   batches->count = 0;
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+  for (int64_t b = 0; b < twh__run_bundles(run); ++b) {
     twh__bundle *bundle = twh__run_bundle(run, b);
     int64_t      values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
     twh_call    *calls = run->work.calls + b * run->plan->layout.parts;
     if (bundle->kernel != batches->kernel) continue;
-    if (batches->repairs && bundle->repair) {
-      bundle->repair_call = run->plan->tally.calls + run->stats.repair_calls++;
-      calls[values].index = bundle->repair_call;
+    if (run->repairing) {
+      bundle->first_call = run->plan->tally.calls + run->stats.repair_calls++;
+      calls[values].index = bundle->first_call;
       run->work.call_list[batches->count++] = &calls[values];
     }
-    for (int64_t p = 0; !batches->repairs && p < parts; ++p) run->work.call_list[batches->count++] = &calls[p];
+    for (int64_t p = 0; !run->repairing && p < parts; ++p) run->work.call_list[batches->count++] = &calls[p];
   }
 }
 
@@ -187,13 +187,13 @@ static void calls_run(const calls_batches *batches)
   }
 }
 
-twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error)
+twh_status twh__wave_call(twh__run *run, twh_error *error)
 {
   twh_status    status = TWH_OK;
-  calls_batches batches = { run, 0, 0, 0, repairs };
+  calls_batches batches = { run, 0, 0, 0 };
   double        begun;
 
-  twh__parallel_for(run->plan->context, run->wave_bundles, calls_build_task, &batches);
+  twh__parallel_for(run->plan->context, twh__run_bundles(run), calls_build_task, &batches);
   begun = twh__now();
   run->stats.calls = run->stats.batches = 0;
   for (int32_t k = 0; k < run->plan->kernel_count; ++k) {

@@ -110,14 +110,13 @@ static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors
 /* Compute the wave. */
 static twh_status execute_wave(twh__run *run, const twh_run_options *options, twh_error *error)
 {
-  int64_t    repairs = 0;
   twh_status status;
 
   ++run->waves;
   status = twh__wave_encode(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_call(run, 0, error);
-  if (!TWH__FAILED(status)) status = twh__wave_decode(run, &repairs, error);
-  if (!TWH__FAILED(status)) status = twh__wave_repair(run, repairs, error);
+  if (!TWH__FAILED(status)) status = twh__wave_call(run, error);
+  if (!TWH__FAILED(status)) status = twh__wave_decode(run, error);
+  if (!TWH__FAILED(status)) status = twh__wave_repair(run, error);
   if (!TWH__FAILED(status)) status = twh__wave_merge(run, error);
   if (TWH__FAILED(status)) return status;
   twh__place_recycle(run);
@@ -157,6 +156,7 @@ static void execute_begin(twh__run *run)
   twh__cache_begin(&run->work.v);
   twh__cache_begin(&run->work.buckets);
   twh__cache_begin(&run->work.mask);
+  for (int32_t k = 0; k < plan->kernel_count; ++k) run->number[k] = twh__oracle_begin(plan->kernels[k].oracle);
   twh__cursor_begin(&run->cursor, plan);
   twh__place_begin(run);
   run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->layout.node_rows / 16));

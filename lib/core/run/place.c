@@ -75,6 +75,7 @@ static void place_close(twh__run *run, int32_t kernel, int32_t class_number)
     const twh__tile *first = &slot->tiles[0];
     slot->isolation = twh__pack_isolation(&run->plan->kernels[kernel].lowering, first->mode, first->alone, slot->cuts);
   }
+  bundle->buffers = run->wave_bundles;
   run->work.wave[run->wave_bundles++] = *open;
   *open = -1;
 }
@@ -118,7 +119,6 @@ twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error 
   bundle = &run->work.bundles[*open];
   bundle->kernel = tile->kernel;
   bundle->class_number = class_number;
-  bundle->repair = 0;
   bundle->first_call = place.call;
   bundle->filled = place.slot + 1;
   attention = &bundle->slots[place.slot];

@@ -1,4 +1,4 @@
-/* The results of a wave: decoding, repairs, merging, and writing what is complete.
+/* The results of a wave: decoding, merging, and writing what is complete.
  *
  * Decoding is parallel over tiles. Merging is decided first (which state goes into which, by the trees) and then done for
  * independent ranges of rows. */
@@ -7,35 +7,44 @@
 
 #include "core/run/run.h"
 
-enum { RESULTS_ROWS = 16 }; /* merged together */
+enum {
+  RESULTS_ROWS = 16,     /* merged together */
+  RESULTS_HOST_COST = 32 /* pairs that a kernel computes while the host scores one */
+};
 
-static void results_begin(const twh__run *run, int64_t b, int64_t s, int64_t t, int buckets, const twh__source *source,
-                          twh__result *result)
+void twh__run_result(const twh__run *run, const twh__bundle *bundle, const twh__attention *attention, int64_t b, int64_t s,
+                     int64_t t, const twh__source *source, twh__result *result)
 {
-  const twh__bundle     *bundle = twh__run_bundle(run, b);
   const twh__kernel     *kernel = twh__run_kernel(run, bundle);
   const twh_oracle_desc *desc = &kernel->oracle->desc;
-  const twh__attention  *slot = &bundle->slots[s];
   int64_t                item = twh__dtype_bytes(desc->out_dtype);
 
   memset(result, 0, sizeof *result);
   result->lowering = &kernel->lowering;
   result->shape = &run->plan->shape;
   result->source = source;
-  result->slot = &slot->slot;
-  result->tile = &slot->tiles[t];
-  result->q = slot->q.block;
-  result->k = slot->k.block;
-  result->lift = slot->v.note ? *slot->v.note : 1;
-  if (run->has_mask && slot->mask.block.data) {
-    result->mask = slot->mask.block;
-    result->any = slot->mask.block.data + kernel->sizes.mask_any;
+  result->slot = &attention->slot;
+  result->tile = &attention->tiles[t];
+  result->q = attention->q.block;
+  result->k = attention->k.block;
+  result->lift = attention->v.note ? *attention->v.note : 1;
+  if (run->has_mask && attention->mask.block.data) {
+    result->mask = attention->mask.block;
+    result->any = attention->mask.block.data + kernel->sizes.mask_any;
   }
   result->out = run->work.buffers[b].out + s * desc->out_slot_stride * item;
-  if (buckets) result->buckets = result->out + kernel->lowering.values_parts * kernel->sizes.out_bytes;
   result->out_row_bytes = desc->out_row_stride * item;
   result->slice_bytes = kernel->sizes.out_bytes;
   if (desc->flags & TWH_ORACLE_LSE) result->lse = (const float *)(const void *)run->work.buffers[b].lse + s * desc->q_len;
+}
+
+const char *twh__run_buckets(const twh__run *run, const twh__bundle *bundle, int64_t b, int64_t s)
+{
+  const twh__kernel     *kernel = twh__run_kernel(run, bundle);
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+
+  return run->work.buffers[b].out + kernel->lowering.values_parts * kernel->sizes.out_bytes +
+         s * desc->out_slot_stride * twh__dtype_bytes(desc->out_dtype);
 }
 
 /* Where the leaf of a tile keeps what is read: the slot's part of the bundle's buffers. */
@@ -55,11 +64,13 @@ static twh__state *results_leaf(twh__run *run, int64_t b, int64_t s, int64_t t)
   return leaf;
 }
 
-/* Whether a tile's rows that could not be read are worth a bucket call. */
-static int results_is_repairable(const twh__run *run, const twh__bundle *bundle, const twh__tile *tile)
+/* Whether a tile's rows that could not be read are worth a bucket call: more than the host computes in the time of a slot. */
+static int results_is_repairable(const twh__run *run, const twh__bundle *bundle, const twh__tile *tile, int64_t rows)
 {
   int32_t reading = twh__run_reading(run, bundle);
-  return !tile->host && tile->mode != TWH__MODE_HOST && (reading == TWH__READ_ANCHOR || reading == TWH__READ_ANCHOR_SHARE);
+
+  if (tile->host || (reading != TWH__READ_ANCHOR && reading != TWH__READ_ANCHOR_SHARE)) return 0;
+  return tile->mode != TWH__MODE_HOST && rows * RESULTS_HOST_COST > twh__run_kernel(run, bundle)->lowering.q_len;
 }
 
 static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const twh__source *source)
@@ -70,7 +81,10 @@ static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const
   twh__state        *leaf = results_leaf(run, b, s, t);
   twh__result        result;
 
-  results_begin(run, b, s, t, tile->mode != TWH__MODE_HOST && twh__run_reading(run, bundle) == TWH__READ_BUCKET, source, &result);
+  twh__run_result(run, bundle, &bundle->slots[s], b, s, t, source, &result);
+  if (tile->mode != TWH__MODE_HOST && twh__run_reading(run, bundle) == TWH__READ_BUCKET) {
+    result.buckets = twh__run_buckets(run, bundle, b, s);
+  }
   place->flagged = 0;
   place->nan_row = -1;
   if (tile->host || tile->mode == TWH__MODE_HOST) {
@@ -81,7 +95,7 @@ static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const
   if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
   if (place->nan_row >= 0) return;
   place->flagged = twh__decode(&result, leaf);
-  if (place->flagged > 0 && !results_is_repairable(run, bundle, tile)) twh__decode_host(&result, source, leaf);
+  if (place->flagged > 0 && !results_is_repairable(run, bundle, tile, place->flagged)) twh__decode_host(&result, source, leaf);
 }
 
 static void results_decode_task(void *arg, int64_t i)
@@ -96,17 +110,12 @@ static void results_decode_task(void *arg, int64_t i)
   for (int64_t t = 0; t < slot->slot.count; ++t) results_decode(run, b, s, t, &source);
 }
 
-static twh_status results_nan(const twh__run *run, const twh__bundle *bundle, int64_t s, int64_t t, twh_error *error)
+twh_status twh__run_nan(const twh__placement *place, const twh__tile *tile, int64_t call, int64_t s, twh_error *error)
 {
-  const twh__placement *place = &bundle->slots[s].places[t];
-  const twh__tile      *tile = &bundle->slots[s].tiles[t];
-  int64_t               call = bundle->first_call + place->nan_part;
-  int64_t               row = tile->at + place->nan_row * tile->at_step;
-  twh_status            status;
+  int64_t    row = tile->at + place->nan_row * tile->at_step;
+  twh_status status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN",
+                                (long long)call, (long long)s, (long long)row);
 
-  if (bundle->repair && place->nan_part == twh__run_kernel(run, bundle)->lowering.values_parts) call = bundle->repair_call;
-  status = twh__fail(error, TWH_E_RESULT, "oracle: call %lld, slot %lld, row %lld: the kernel returned a NaN", (long long)call,
-                     (long long)s, (long long)row);
   if (error && error->struct_size >= sizeof *error) {
     error->call = call;
     error->slot = (int32_t)s;
@@ -115,81 +124,38 @@ static twh_status results_nan(const twh__run *run, const twh__bundle *bundle, in
   return status;
 }
 
-/* After a parallel step: errors in the order of slots, and the statistics. */
-static twh_status results_collect(twh__run *run, int64_t *repairs, twh_error *error)
+/* What decoding a slot has found: an error, or rows to be repaired. */
+static twh_status results_collect(twh__run *run, const twh__bundle *bundle, int64_t s, twh_error *error)
 {
-  *repairs = 0;
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
-    bundle->repair = 0;
-    for (int64_t s = 0; s < bundle->filled; ++s) {
-      for (int64_t t = 0; t < bundle->slots[s].slot.count; ++t) {
-        const twh__placement *place = &bundle->slots[s].places[t];
-        if (place->nan_row >= 0) return results_nan(run, bundle, s, t, error);
-        if (place->flagged == 0) continue;
-        if (results_is_repairable(run, bundle, &bundle->slots[s].tiles[t])) {
-          bundle->repair = 1;
-          run->stats.repaired_rows += place->flagged;
-        } else {
-          run->stats.host_rows += place->flagged;
-        }
-      }
+  twh__attention *attention = &bundle->slots[s];
+
+  attention->repair = 0;
+  for (int64_t t = 0; t < attention->slot.count; ++t) {
+    const twh__placement *place = &attention->places[t];
+    if (place->nan_row >= 0) {
+      return twh__run_nan(place, &attention->tiles[t], bundle->first_call + place->nan_part, s, error);
     }
-    *repairs += bundle->repair;
+    if (place->flagged == 0) continue;
+    if (results_is_repairable(run, bundle, &attention->tiles[t], place->flagged)) {
+      attention->repair = 1;
+      run->stats.repaired_rows += place->flagged;
+    } else {
+      run->stats.host_rows += place->flagged;
+    }
   }
   return TWH_OK;
 }
 
-twh_status twh__wave_decode(twh__run *run, int64_t *repairs, twh_error *error)
+twh_status twh__wave_decode(twh__run *run, twh_error *error)
 {
+  twh_status status = TWH_OK;
+
   twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, results_decode_task, run);
-  return results_collect(run, repairs, error);
-}
-
-static void results_repair_task(void *arg, int64_t i)
-{
-  twh__run          *run = (twh__run *)arg;
-  int64_t            b, s;
-  twh__attention    *slot = twh__run_attention(run, i, &b, &s);
-  const twh__bundle *bundle = twh__run_bundle(run, b);
-  twh__source        source;
-
-  if (!slot || !bundle->repair) return;
-  twh__run_source(run, bundle, &source);
-  for (int64_t t = 0; t < slot->slot.count; ++t) {
-    twh__placement *place = &slot->places[t];
-    twh__result     result;
-    if (place->flagged == 0 || slot->tiles[t].host) continue;
-    results_begin(run, b, s, t, 1, &source, &result);
-    if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
-    if (place->nan_row >= 0) continue;
-    place->flagged = twh__decode_repair(&result, &run->work.states[place->leaf]);
-    if (place->flagged > 0) twh__decode_host(&result, &source, &run->work.states[place->leaf]);
-  }
-}
-
-twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error)
-{
-  twh_status status;
-
-  if (repairs == 0) return TWH_OK;
-  status = twh__wave_encode_repairs(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_call(run, 1, error);
-  if (TWH__FAILED(status)) return status;
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, results_repair_task, run);
   for (int64_t b = 0; b < run->wave_bundles; ++b) {
     const twh__bundle *bundle = twh__run_bundle(run, b);
-    for (int64_t s = 0; bundle->repair && s < bundle->filled; ++s) {
-      for (int64_t t = 0; t < bundle->slots[s].slot.count; ++t) {
-        const twh__placement *place = &bundle->slots[s].places[t];
-        if (place->nan_row >= 0) return results_nan(run, bundle, s, t, error);
-        if (bundle->slots[s].tiles[t].host) continue;
-        run->stats.host_rows += place->flagged;
-        run->stats.repaired_rows -= place->flagged;
-      }
-    }
+    for (int64_t s = 0; s < bundle->filled && !TWH__FAILED(status); ++s) status = results_collect(run, bundle, s, error);
   }
-  return TWH_OK;
+  return status;
 }
 
 /* Write row r of a unit from row `at` of a state, the sink logit of its head included. */

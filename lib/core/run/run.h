@@ -19,8 +19,11 @@ typedef struct twh__run {
   twh__workspace  work;
   twh__cursor     cursor;
   twh__ledger     ledger[TWH__MAX_KERNELS];
+  uint64_t        number[TWH__MAX_KERNELS]; /* of this execute, as each kernel counts them */
   int32_t         open[TWH__MAX_KERNELS][TWH__CLASSES]; /* bundle; -1: none */
   int64_t         wave_bundles, waves; /* bundles in this wave, and its number from 1 */
+  int64_t         repair_bundles;      /* bundles of its repairs, */
+  int             repairing;           /* 1: which are being computed */
   int64_t         free_bundles;        /* top of the stack of free bundles */
   int32_t         free_unit;           /* first of the free entries; -1: none */
   int64_t         unique;              /* blocks that no other tile can use, so far */
@@ -28,9 +31,15 @@ typedef struct twh__run {
   twh_run_stats   stats;
 } twh__run;
 
+/* The bundles that the steps work on: the wave's, or those of its repairs. */
+static inline int64_t twh__run_bundles(const twh__run *run)
+{
+  return run->repairing ? run->repair_bundles : run->wave_bundles;
+}
+
 static inline twh__bundle *twh__run_bundle(const twh__run *run, int64_t i)
 {
-  return &run->work.bundles[run->work.wave[i]];
+  return run->repairing ? &run->work.repairs[i] : &run->work.bundles[run->work.wave[i]];
 }
 
 static inline const twh__kernel *twh__run_kernel(const twh__run *run, const twh__bundle *bundle)
@@ -53,7 +62,7 @@ static inline int64_t twh__run_parts(const twh__run *run, const twh__bundle *bun
 /* What encoding a bundle's slots reads. */
 void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source *source);
 
-/* The attention of task i of a parallel step over all slots of the wave, and its bundle; NULL: this slot is not used. */
+/* The attention of task i of a parallel step over all slots of the bundles, and its bundle; NULL: this slot is not used. */
 twh__attention *twh__run_attention(const twh__run *run, int64_t i, int64_t *bundle, int64_t *slot);
 
 /* Prepare an empty wave. */
@@ -69,18 +78,28 @@ int64_t twh__place_flush(twh__run *run);
 void twh__place_recycle(twh__run *run);
 void twh__place_free_unit(twh__run *run, int32_t entry);
 
-/* Find the wave's blocks and encode the missing ones. */
+/* Find the wave's blocks and encode the missing ones; of repairs, the values of their bucket calls. */
 twh_status twh__wave_encode(twh__run *run, twh_error *error);
-/* The blocks of the bucket calls of bundles that need a repair. */
-twh_status twh__wave_encode_repairs(twh__run *run, twh_error *error);
 
-/* Make the wave's calls, or only those of its repairs. */
-twh_status twh__wave_call(twh__run *run, int repairs, twh_error *error);
+/* Make the wave's calls, or those of its repairs. */
+twh_status twh__wave_call(twh__run *run, twh_error *error);
 
-/* Decode the wave into states and mark bundles that need a repair; returns through `repairs` how many. */
-twh_status twh__wave_decode(twh__run *run, int64_t *repairs, twh_error *error);
-/* Decode repairs; rows that are still unread are computed by the host. */
-twh_status twh__wave_repair(twh__run *run, int64_t repairs, twh_error *error);
+/* Decode the wave into states and mark slots that need a repair. */
+twh_status twh__wave_decode(twh__run *run, twh_error *error);
+
+/* Call marked slots once more, packed into calls of their own; rows that are still unread are computed by the host. */
+twh_status twh__wave_repair(twh__run *run, twh_error *error);
+
+/* What decoding reads of tile t of an attention whose results stand in slot s of the buffers b. */
+void twh__run_result(const twh__run *run, const twh__bundle *bundle, const twh__attention *attention, int64_t b, int64_t s,
+                     int64_t t, const twh__source *source, twh__result *result);
+
+/* Where the bucket call of buffers b has put slot s. */
+const char *twh__run_buckets(const twh__run *run, const twh__bundle *bundle, int64_t b, int64_t s);
+
+/* A NaN that the kernel returned in a tile, in slot s of a call. */
+twh_status twh__run_nan(const twh__placement *place, const twh__tile *tile, int64_t call, int64_t s, twh_error *error);
+
 /* Merge the wave's states and write what is complete. */
 twh_status twh__wave_merge(twh__run *run, twh_error *error);
 

@@ -235,7 +235,7 @@ static void wave_encode_task(void *arg, int64_t i)
 
   if (!slot || twh__class_is_host(bundle->class_number)) return;
   twh__run_source(run, bundle, &source);
-  if (!bundle->repair) wave_inspect(run, bundle, slot);
+  if (!run->repairing) wave_inspect(run, bundle, slot);
   if (slot->q.encode) twh__encode_queries(slot->q.to, slot->q.block.row_bytes, &source, &slot->slot);
   if (slot->k.encode) twh__encode_keys(slot->k.to, slot->k.block.row_bytes, &source, &slot->slot);
   if (slot->v.encode) {
@@ -247,35 +247,27 @@ static void wave_encode_task(void *arg, int64_t i)
 }
 
 /* Places for the blocks of all slots, in order; what is missing is encoded at once. */
-static twh_status wave_find(twh__run *run, int repairs, twh_error *error)
+twh_status twh__wave_encode(twh__run *run, twh_error *error)
 {
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
+  for (int64_t b = 0; b < twh__run_bundles(run); ++b) {
     twh__bundle       *bundle = twh__run_bundle(run, b);
     const twh__kernel *kernel = twh__run_kernel(run, bundle);
-    if (twh__class_is_host(bundle->class_number) || (repairs && !bundle->repair)) continue;
+    if (twh__class_is_host(bundle->class_number)) continue;
     for (int64_t s = 0; s < bundle->filled; ++s) {
       twh__attention *slot = &bundle->slots[s];
       int             found = 1;
-      if (!repairs) {
+      if (!run->repairing) {
         memset(&slot->buckets, 0, sizeof slot->buckets);
         found = wave_find_queries(run, kernel, slot) && wave_find_keys(run, kernel, slot) &&
                 wave_find_values(run, kernel, slot) && wave_find_mask(run, kernel, slot);
       }
-      if (found && (repairs || twh__run_reading(run, bundle) == TWH__READ_BUCKET)) found = wave_find_buckets(run, kernel, slot);
+      if (found && (run->repairing || twh__run_reading(run, bundle) == TWH__READ_BUCKET)) {
+        found = wave_find_buckets(run, kernel, slot);
+      }
       if (!found) return twh__fail(error, TWH_E_MEMORY, "workspace: no place for an encoded block (a defect of the library)");
-      if (!repairs) run->stats.encoded_blocks += slot->k.encode + slot->v.encode;
+      if (!run->repairing) run->stats.encoded_blocks += slot->k.encode + slot->v.encode;
     }
   }
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, wave_encode_task, run);
+  twh__parallel_for(run->plan->context, twh__run_bundles(run) * run->plan->layout.slots, wave_encode_task, run);
   return TWH_OK;
-}
-
-twh_status twh__wave_encode(twh__run *run, twh_error *error)
-{
-  return wave_find(run, 0, error);
-}
-
-twh_status twh__wave_encode_repairs(twh__run *run, twh_error *error)
-{
-  return wave_find(run, 1, error);
 }

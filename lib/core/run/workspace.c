@@ -57,6 +57,11 @@ static void workspace_bundles(workspace_carver *carver, const twh_plan *plan, tw
       slots[s].slot.tiles = slots[s].tiles;
     }
   }
+  workspace->repairs = WORKSPACE_ARRAY(carver, twh__bundle, layout->bundles);
+  for (int64_t i = 0; i < layout->bundles && !carver->overflow; ++i) {
+    twh__attention *slots = WORKSPACE_ARRAY(carver, twh__attention, layout->slots);
+    if (carver->base) workspace->repairs[i].slots = slots;
+  }
   workspace->wave = WORKSPACE_ARRAY(carver, int32_t, layout->bundles);
   workspace->free_bundles = WORKSPACE_ARRAY(carver, int32_t, all);
 }

@@ -30,14 +30,15 @@ typedef struct twh__attention {
   twh__tile      *tiles;         /* (layout.slot_tiles), slot.count of them placed */
   twh__placement *places;
   twh__operand    q, k, v, buckets, mask;
+  int32_t         repair;        /* 1: has rows that a bucket call is to read */
+  int64_t         home;          /* of a repair: where its results stand, bundle in the wave * layout.slots + slot */
 } twh__attention;
 
 /* Attentions that go into the same calls. */
 typedef struct twh__bundle {
   int32_t         kernel, class_number;
-  int32_t         repair;        /* 1: its bucket call is a repair */
   int64_t         filled, first_call;
-  int64_t         repair_call;   /* number of its repair */
+  int64_t         buffers;       /* number of those that its calls use: its place in the wave */
   twh__attention *slots;         /* (layout.slots), `filled` of them in use */
 } twh__bundle;
 
@@ -61,6 +62,7 @@ typedef struct twh__workspace {
   twh__cache        q, k, v, buckets, mask;
   twh__bundle      *bundles;       /* (layout.bundles + tally.classes + 1): a wave's and the open ones */
   int32_t          *wave;          /* those of the wave */
+  twh__bundle      *repairs;       /* (layout.bundles): copies of its attentions that are called once more */
   int32_t          *free_bundles;
   twh__buffers     *buffers;       /* (layout.bundles) */
   twh__unit_entry  *units;         /* (layout.units) */
