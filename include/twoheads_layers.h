@@ -93,7 +93,8 @@ typedef struct twh_block {
 
 /* Check a block against a layer and make it the layer's: sets layer->before, heads, after (those that it needs) and user.
  * layer: its flags, heads and dims must be set. scratch_per_row: raised to what the hooks need, for
- *   twh_transformer_desc.scratch_per_row: start with 0 and pass it for all layers; may not be NULL.
+ *   twh_transformer_desc.scratch_per_row: start with 0 and pass it for all layers; may not be NULL. With a smaller one the MLP's
+ *   hook fails with ENOMEM.
  * Returns: TWH_OK; TWH_E_ARGUMENT (the message names the field); TWH_E_VERSION; TWH_E_OVERFLOW. Then nothing is changed. Since 0.1. */
 TWH_API TWH_MUST_USE twh_status twh_block_attach(const twh_block *block, int64_t model_dim, twh_layer_desc *layer,
                                                  int64_t *scratch_per_row, twh_error *error);

@@ -1,0 +1,477 @@
+/* A small transformer as an oracle: descriptions that are refused, kernels that fail or lie, memory that is not there, several
+ * threads at once, and whole problems compared with an attention kernel of one slot. */
+#include "support.h"
+
+#include "reference/reference.h"
+
+#include <errno.h>
+
+typedef struct small_kernel {
+  twh_transformer_oracle_desc desc;
+  int                         released, loaded;
+  int32_t                     load_code;
+  int64_t                     calls, fail_at; /* the fail_at-th call fails; -1: none */
+  int                         nan_calls;      /* 1: results are NaN */
+} small_kernel;
+
+/* A transformer whose heads give the mean of their values: enough for what is tested here, and quick. */
+static int32_t small_run(void *user, const twh_transformer_call *const *calls, int64_t n)
+{
+  small_kernel *kernel = (small_kernel *)user;
+  const int64_t count = kernel->desc.length * kernel->desc.model_dim;
+  int64_t       i, j;
+  for (i = 0; i < n; ++i) {
+    float *out = (float *)calls[i]->out;
+    if (kernel->calls++ == kernel->fail_at) return 77;
+    memcpy(out, calls[i]->x, (size_t)count * sizeof *out);
+    for (j = 0; kernel->nan_calls && j < count; ++j) out[j] = NAN;
+  }
+  return 0;
+}
+
+static int32_t small_load(void *user, const twh_transformer_weights *weights)
+{
+  small_kernel *kernel = (small_kernel *)user;
+  assert_non_null(weights->wo.data);
+  ++kernel->loaded;
+  return kernel->load_code;
+}
+
+static void small_release(void *user)
+{
+  ++((small_kernel *)user)->released;
+}
+
+static void small_begin(small_kernel *kernel)
+{
+  memset(kernel, 0, sizeof *kernel);
+  twh_transformer_oracle_desc_init(&kernel->desc);
+  kernel->desc.layers = 2;
+  kernel->desc.heads = 3;
+  kernel->desc.length = 8;
+  kernel->desc.qk_dim = 4;
+  kernel->desc.v_dim = 5;
+  kernel->desc.model_dim = 2 * 3 * 2 * (4 + 5);
+  kernel->desc.dtype = TWH_F32;
+  kernel->desc.mask_modes = TWH_MASK_NONE;
+  kernel->desc.scale = 0.5;
+  kernel->desc.load = small_load;
+  kernel->desc.run = small_run;
+  kernel->desc.release = small_release;
+  kernel->desc.user = kernel;
+  kernel->fail_at = -1;
+}
+
+typedef struct small_row {
+  const char *word;
+  size_t      at;
+  int32_t     bytes; /* of the field */
+  int64_t     value;
+  twh_status  status;
+} small_row;
+
+#define SMALL_FIELD(field, value, status) \
+  {#field, offsetof(twh_transformer_oracle_desc, field), (int32_t)sizeof(((twh_transformer_oracle_desc *)0)->field), value, status}
+
+static const small_row small_rows[] = {
+  SMALL_FIELD(layers, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(layers, INT64_MAX, TWH_E_OVERFLOW),
+  SMALL_FIELD(heads, -1, TWH_E_ARGUMENT),
+  SMALL_FIELD(heads, INT64_MAX / 2, TWH_E_OVERFLOW),
+  SMALL_FIELD(length, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(length, INT64_MAX / 8, TWH_E_OVERFLOW),
+  SMALL_FIELD(model_dim, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(model_dim, 107, TWH_E_ARGUMENT),
+  SMALL_FIELD(model_dim, INT64_MAX / 16, TWH_E_OVERFLOW),
+  SMALL_FIELD(qk_dim, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(qk_dim, INT64_MAX, TWH_E_OVERFLOW),
+  SMALL_FIELD(v_dim, -5, TWH_E_ARGUMENT),
+  SMALL_FIELD(dtype, TWH_F64, TWH_E_ARGUMENT),
+  SMALL_FIELD(dtype, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(mask_modes, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(mask_modes, TWH_MASK_TENSOR, TWH_E_ARGUMENT),
+  SMALL_FIELD(flags, 1, TWH_E_VERSION),
+  SMALL_FIELD(alignment, 48, TWH_E_ARGUMENT),
+  SMALL_FIELD(alignment, -64, TWH_E_ARGUMENT),
+  SMALL_FIELD(max_calls_per_batch, -1, TWH_E_ARGUMENT),
+  SMALL_FIELD(max_concurrent_batches, -1, TWH_E_ARGUMENT),
+  SMALL_FIELD(struct_size, 0, TWH_E_ARGUMENT),
+  SMALL_FIELD(struct_size, 16, TWH_E_VERSION),
+};
+
+static void bad_descriptions_are_refused_by_name(void **state)
+{
+  int64_t i;
+  (void)state;
+  for (i = 0; i < SUPPORT_COUNT(small_rows); ++i) {
+    const small_row *row = &small_rows[i];
+    small_kernel     kernel;
+    support_memory   memory;
+    twh_context     *context = support_context(&memory, 0, 0);
+    twh_oracle      *oracle = (twh_oracle *)&kernel;
+    twh_error        error;
+    twh_status       status;
+    small_begin(&kernel);
+    twh_error_init(&error);
+    if (row->bytes == 8) memcpy((char *)&kernel.desc + row->at, &row->value, 8);
+    if (row->bytes == 4) *(uint32_t *)(void *)((char *)&kernel.desc + row->at) = (uint32_t)row->value;
+    status = twh_oracle_from_transformer(context, &kernel.desc, &oracle, &error);
+    if (status != row->status || (row->status != TWH_E_OVERFLOW && !strstr(error.message, row->word)) || oracle)
+      fail_msg("%s = %lld: %s, \"%s\"", row->word, (long long)row->value, twh_status_name(status), error.message);
+    if (strcmp(row->word, "model_dim") == 0 && row->value == 107) assert_non_null(strstr(error.message, "108"));
+    assert_int_equal(kernel.loaded + kernel.released, 0);
+    twh_context_destroy(context);
+    assert_int_equal(memory.live_blocks, 0);
+  }
+}
+
+static void scales_and_costs_are_refused_by_name(void **state)
+{
+  small_kernel kernel;
+  twh_oracle  *oracle;
+  twh_error    error;
+  int          i;
+  (void)state;
+  twh_error_init(&error);
+  for (i = 0; i < 4; ++i) {
+    small_begin(&kernel);
+    if (i == 0) kernel.desc.scale = 0;
+    if (i == 1) kernel.desc.scale = NAN;
+    if (i == 2) kernel.desc.cost_per_call = -1;
+    if (i == 3) kernel.desc.run = NULL;
+    assert_int_equal(twh_oracle_from_transformer(NULL, &kernel.desc, &oracle, &error), TWH_E_ARGUMENT);
+    assert_non_null(strstr(error.message, i < 2 ? "scale" : i == 2 ? "cost_per_call" : "run"));
+    assert_int_equal(kernel.loaded + kernel.released, 0);
+  }
+  assert_int_equal(twh_oracle_from_transformer(NULL, NULL, &oracle, NULL), TWH_E_ARGUMENT);
+  assert_int_equal(twh_oracle_from_transformer(NULL, &kernel.desc, NULL, NULL), TWH_E_ARGUMENT);
+}
+
+/* A longer struct of a newer header is taken when what this library does not know is zero. */
+static void a_newer_description_must_be_zero_beyond(void **state)
+{
+  small_kernel  kernel;
+  twh_oracle   *oracle = NULL;
+  unsigned char longer[sizeof(twh_transformer_oracle_desc) + 16];
+  (void)state;
+  small_begin(&kernel);
+  kernel.desc.struct_size = (uint32_t)sizeof longer;
+  memset(longer, 0, sizeof longer);
+  memcpy(longer, &kernel.desc, sizeof kernel.desc);
+  assert_int_equal(twh_oracle_from_transformer(NULL, (twh_transformer_oracle_desc *)(void *)longer, &oracle, NULL), TWH_OK);
+  twh_oracle_destroy(oracle);
+  assert_int_equal(kernel.released, 1);
+  longer[sizeof longer - 1] = 1;
+  assert_int_equal(twh_oracle_from_transformer(NULL, (twh_transformer_oracle_desc *)(void *)longer, &oracle, NULL), TWH_E_VERSION);
+}
+
+static void a_refusing_load_keeps_its_user(void **state)
+{
+  small_kernel   kernel;
+  support_memory memory;
+  twh_context   *context = support_context(&memory, 0, 0);
+  twh_oracle    *oracle = NULL;
+  twh_error      error;
+  (void)state;
+  small_begin(&kernel);
+  twh_error_init(&error);
+  kernel.load_code = -9;
+  assert_int_equal(twh_oracle_from_transformer(context, &kernel.desc, &oracle, &error), TWH_E_ORACLE);
+  assert_int_equal(error.oracle_code, -9);
+  assert_null(oracle);
+  assert_int_equal(kernel.loaded, 1);
+  assert_int_equal(kernel.released, 0);
+  twh_context_destroy(context);
+  assert_int_equal(memory.live_blocks, 0);
+}
+
+/* Plan and execute on one oracle. */
+static twh_status small_solve(twh_context *context, twh_oracle *oracle, support_tensors *tensors, const twh_problem *problem,
+                              twh_plan_info *info, twh_run_stats *stats, twh_error *error)
+{
+  twh_plan       *plan = NULL;
+  twh_run_options options;
+  twh_status      status = twh_plan_create(context, problem, &oracle, 1, NULL, &plan, error);
+  if (status < 0) return status;
+  twh_plan_info_init(info);
+  assert_int_equal(twh_plan_get_info(plan, info, NULL), TWH_OK);
+  twh_run_options_init(&options);
+  options.stats = stats;
+  status = twh_plan_execute(plan, &tensors->all, &options, error);
+  twh_plan_destroy(plan);
+  return status;
+}
+
+static void small_problem(twh_problem *problem, support_tensors *tensors)
+{
+  support_fill   fill;
+  support_random random = support_random_at(5, 5);
+  memset(&fill, 0, sizeof fill);
+  fill.logit_std = 1;
+  twh_problem_init(problem);
+  problem->batch = 1;
+  problem->q_heads = problem->kv_heads = 3;
+  problem->q_len = problem->k_len = 20;
+  problem->qk_dim = 4;
+  problem->v_dim = 4;
+  support_tensors_create(tensors, problem, TWH_F32, SUPPORT_DENSE, 0);
+  support_tensors_fill(tensors, problem, &fill, &random);
+}
+
+static void a_failing_kernel_tells_its_code_and_call(void **state)
+{
+  small_kernel    kernel;
+  support_tensors tensors;
+  twh_problem     problem;
+  twh_plan_info   info;
+  twh_run_stats   stats;
+  twh_error       error;
+  int64_t         at;
+  (void)state;
+  small_problem(&problem, &tensors);
+  for (at = 0; at < 5; ++at) {
+    support_memory memory;
+    twh_context   *context = support_context(&memory, 0, 0);
+    twh_oracle    *oracle = NULL;
+    small_begin(&kernel);
+    kernel.fail_at = at;
+    kernel.desc.max_calls_per_batch = 1;
+    twh_error_init(&error);
+    twh_run_stats_init(&stats);
+    assert_int_equal(twh_oracle_from_transformer(context, &kernel.desc, &oracle, NULL), TWH_OK);
+    assert_int_equal(small_solve(context, oracle, &tensors, &problem, &info, &stats, &error), TWH_E_ORACLE);
+    assert_int_equal(error.oracle_code, 77);
+    assert_true(error.call >= 0 && error.call < 13); /* its number in the plan, which is not the order of calls */
+    assert_int_equal(kernel.calls, at + 1);
+    twh_oracle_destroy(oracle);
+    assert_int_equal(kernel.released, 1);
+    twh_context_destroy(context);
+    assert_int_equal(memory.live_blocks, 0);
+    assert_int_equal(memory.wrong_releases, 0);
+  }
+  support_tensors_destroy(&tensors);
+}
+
+/* Every allocation of create and of the first execute in turn. */
+static void missing_memory_is_reported_and_nothing_leaks(void **state)
+{
+  support_tensors tensors;
+  twh_problem     problem;
+  int64_t         at, failures = 0, good = 0;
+  (void)state;
+  small_problem(&problem, &tensors);
+  for (at = 0; !good; ++at) {
+    small_kernel   kernel;
+    support_memory memory;
+    twh_context   *context = support_context(&memory, 0, 0);
+    twh_oracle    *oracle = NULL;
+    twh_plan_info  info;
+    twh_run_stats  stats;
+    twh_status     status;
+    twh_error      error;
+    small_begin(&kernel);
+    twh_error_init(&error);
+    twh_run_stats_init(&stats);
+    memory.fail_at = memory.allocations + at;
+    status = twh_oracle_from_transformer(context, &kernel.desc, &oracle, &error);
+    assert_true(status == TWH_OK || status == TWH_E_MEMORY);
+    assert_int_equal(kernel.loaded, status == TWH_OK);
+    if (status == TWH_OK) status = small_solve(context, oracle, &tensors, &problem, &info, &stats, &error);
+    if (status == TWH_E_ORACLE) assert_int_equal(error.oracle_code, ENOMEM); /* the kernel's own memory */
+    assert_true(status == TWH_OK || status == TWH_E_MEMORY || status == TWH_E_ORACLE);
+    failures += status != TWH_OK;
+    good = status == TWH_OK;
+    twh_oracle_destroy(oracle);
+    memory.fail_at = -1;
+    twh_context_destroy(context);
+    assert_int_equal(memory.live_blocks, 0);
+    assert_int_equal(memory.wrong_releases, 0);
+  }
+  assert_true(failures >= 6); /* oracle, its gate, weights; plan, its spans; workspace, scratch */
+  support_tensors_destroy(&tensors);
+}
+
+/* What the kernel must not return is computed without it. */
+static void a_kernel_that_returns_nan_is_replaced_by_the_host(void **state)
+{
+  small_kernel    kernel;
+  support_tensors tensors;
+  support_answer  truth, got;
+  twh_problem     problem;
+  twh_plan_info   info;
+  twh_run_stats   stats;
+  twh_oracle     *oracle = NULL;
+  (void)state;
+  small_problem(&problem, &tensors);
+  small_begin(&kernel);
+  kernel.nan_calls = 1;
+  twh_run_stats_init(&stats);
+  assert_int_equal(twh_oracle_from_transformer(NULL, &kernel.desc, &oracle, NULL), TWH_OK);
+  assert_int_equal(small_solve(NULL, oracle, &tensors, &problem, &info, &stats, NULL), TWH_OK);
+  support_answer_truth(&truth, &problem, &tensors);
+  support_answer_read(&got, &problem, &tensors);
+  assert_true(support_answer_out_error(&got, &truth) < 1e-6);
+  support_answer_destroy(&got);
+  support_answer_destroy(&truth);
+  twh_oracle_destroy(oracle);
+  support_tensors_destroy(&tensors);
+}
+
+/* Problems on small transformers, beside the same problem on an attention kernel with one slot. */
+typedef struct small_case {
+  int64_t  layers, heads, q_heads, kv_heads, length, left; /* left -1: no window; -2: not causal either */
+  int64_t  spare, batch;
+  uint32_t masks;
+} small_case;
+
+static const small_case small_cases[] = {
+  {1, 1, 1, 1, 20, -2, 0, 1, TWH_MASK_NONE},
+  {2, 2, 3, 3, 50, -2, 0, 1, TWH_MASK_NONE},
+  {2, 4, 12, 12, 64, -2, 0, 1, TWH_MASK_NONE | TWH_MASK_CAUSAL},
+  {3, 1, 4, 2, 61, -1, 0, 1, TWH_MASK_CAUSAL},
+  {3, 4, 6, 3, 45, -1, 3, 2, TWH_MASK_NONE | TWH_MASK_CAUSAL},
+  {2, 3, 2, 1, 70, 9, 4, 1, TWH_MASK_CAUSAL},
+  {1, 3, 2, 2, 40, 5, 4, 3, TWH_MASK_NONE},
+};
+
+static void small_case_problem(const small_case *c, twh_problem *problem, twh_pattern *pattern)
+{
+  twh_pattern_init(pattern);
+  pattern->flags = (c->left > -2 ? TWH_CAUSAL : 0u) | (c->left >= 0 ? TWH_LEFT : 0u);
+  pattern->left = c->left >= 0 ? c->left : 0;
+  twh_problem_init(problem);
+  problem->batch = c->batch;
+  problem->q_heads = c->q_heads;
+  problem->kv_heads = c->kv_heads;
+  problem->q_len = problem->k_len = c->length;
+  problem->qk_dim = 8;
+  problem->v_dim = 7;
+  problem->pattern = pattern;
+}
+
+/* [0]: the small transformer, [1]: the attention kernel. */
+static void small_case_oracles(const small_case *c, twh_oracle *oracles[2])
+{
+  twh_transformer_oracle_desc desc;
+  twh_oracle_desc             one;
+  twh_transformer_oracle_desc_init(&desc);
+  twh_oracle_desc_init(&one);
+  desc.layers = c->layers;
+  desc.heads = c->heads;
+  one.slots = 1;
+  desc.length = one.q_len = one.k_len = 16;
+  desc.qk_dim = one.qk_dim = 8 + c->spare;
+  desc.v_dim = one.v_dim = 8;
+  desc.model_dim = c->layers * c->heads * 2 * (desc.qk_dim + desc.v_dim);
+  desc.dtype = one.dtype = TWH_F32;
+  desc.mask_modes = one.mask_modes = c->masks;
+  desc.scale = one.scale = 0.3;
+  desc.max_calls_per_batch = 7;
+  assert_int_equal(twh_reference_transformer_create(NULL, &desc, &oracles[0], NULL), TWH_OK);
+  assert_int_equal(twh_reference_oracle_create(NULL, &one, NULL, &oracles[1], NULL), TWH_OK);
+}
+
+static void small_case_check(const small_case *c, int64_t number)
+{
+  const int64_t   slots = c->layers * c->heads;
+  support_fill    fill;
+  support_random  random = support_random_at(7, (uint64_t)number);
+  support_tensors tensors;
+  support_answer  truth, got;
+  twh_problem     problem;
+  twh_pattern     pattern;
+  twh_oracle     *oracles[2] = {NULL, NULL};
+  twh_plan_info   info[2];
+  twh_run_stats   stats[2];
+  int             k;
+  memset(&fill, 0, sizeof fill);
+  fill.logit_std = 1.5;
+  small_case_problem(c, &problem, &pattern);
+  small_case_oracles(c, oracles);
+  support_tensors_create(&tensors, &problem, TWH_F32, SUPPORT_DENSE, 0);
+  support_tensors_fill(&tensors, &problem, &fill, &random);
+  support_answer_truth(&truth, &problem, &tensors);
+  for (k = 0; k < 2; ++k) {
+    twh_run_stats_init(&stats[k]);
+    support_tensors_clear(&tensors);
+    assert_int_equal(small_solve(NULL, oracles[k], &tensors, &problem, &info[k], &stats[k], NULL), TWH_OK);
+    support_answer_read(&got, &problem, &tensors);
+    if (!(support_answer_out_error(&got, &truth) < 4e-6))
+      fail_msg("case %d, oracle %d: error %g", (int)number, k, support_answer_out_error(&got, &truth));
+    assert_int_equal(stats[k].calls, info[k].calls + stats[k].repair_calls);
+    support_answer_destroy(&got);
+  }
+  if (c->left == -2) {
+    assert_int_equal(info[0].calls, (info[1].calls + slots - 1) / slots);
+  } else { /* each mask mode and kind of tile ends with a call that may be partly empty */
+    assert_true(info[0].calls <= info[1].calls / slots + 4);
+  }
+  twh_oracle_destroy(oracles[0]);
+  twh_oracle_destroy(oracles[1]);
+  support_answer_destroy(&truth);
+  support_tensors_destroy(&tensors);
+}
+
+static void problems_take_a_share_of_the_calls(void **state)
+{
+  int64_t i;
+  (void)state;
+  for (i = 0; i < SUPPORT_COUNT(small_cases); ++i) small_case_check(&small_cases[i], i);
+}
+
+/* Several batches at once must have scratch of their own. */
+static void batches_run_at_the_same_time(void **state)
+{
+  twh_transformer_oracle_desc desc;
+  twh_problem                 problem;
+  support_tensors             tensors;
+  support_memory              memory;
+  twh_context                *context = support_context(&memory, 4, 4);
+  unsigned char               first[3 * 20 * 4 * sizeof(float)];
+  int                         threads;
+  (void)state;
+  small_problem(&problem, &tensors);
+  for (threads = 0; threads < 2; ++threads) {
+    twh_oracle   *oracle = NULL;
+    twh_plan_info info;
+    twh_run_stats stats;
+    twh_transformer_oracle_desc_init(&desc);
+    desc.layers = 1;
+    desc.heads = 2;
+    desc.length = 4;
+    desc.qk_dim = 4;
+    desc.v_dim = 5;
+    desc.model_dim = 36;
+    desc.dtype = TWH_F32;
+    desc.mask_modes = TWH_MASK_NONE;
+    desc.scale = 0.5;
+    desc.max_calls_per_batch = 2;
+    desc.max_concurrent_batches = threads ? 4 : 1;
+    twh_run_stats_init(&stats);
+    assert_int_equal(twh_reference_transformer_create(context, &desc, &oracle, NULL), TWH_OK);
+    support_tensors_clear(&tensors);
+    assert_int_equal(small_solve(threads ? context : NULL, oracle, &tensors, &problem, &info, &stats, NULL), TWH_OK);
+    if (threads == 0) memcpy(first, tensors.out.data, sizeof first);
+    assert_memory_equal(first, tensors.out.data, sizeof first);
+    twh_oracle_destroy(oracle);
+  }
+  twh_context_destroy(context);
+  assert_int_equal(memory.live_blocks, 0);
+  support_tensors_destroy(&tensors);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(bad_descriptions_are_refused_by_name),
+    cmocka_unit_test(scales_and_costs_are_refused_by_name),
+    cmocka_unit_test(a_newer_description_must_be_zero_beyond),
+    cmocka_unit_test(a_refusing_load_keeps_its_user),
+    cmocka_unit_test(a_failing_kernel_tells_its_code_and_call),
+    cmocka_unit_test(missing_memory_is_reported_and_nothing_leaks),
+    cmocka_unit_test(a_kernel_that_returns_nan_is_replaced_by_the_host),
+    cmocka_unit_test(problems_take_a_share_of_the_calls),
+    cmocka_unit_test(batches_run_at_the_same_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
