@@ -80,7 +80,8 @@ cat >"$work/host/meson.build" <<'END'
 project('host', 'c')
 test('host', executable('host', 'host.c', dependencies: [dependency('twoheads'), dependency('twoheads-layers')]))
 END
-quietly env CC="$CC" meson setup "$work/host/build" "$work/host" --default-library=static --force-fallback-for=twoheads $option &&
+quietly env CC="$CC" meson setup "$work/host/build" "$work/host" --default-library=static --force-fallback-for=twoheads \
+  ${option:+-Dtwoheads:blis=disabled} &&
   quietly meson test -C "$work/host/build"
 verdict "a program with twoheads as its meson subproject" $?
 
