@@ -68,11 +68,11 @@ typedef struct support_transformer {
   char            broken[200];                 /* a promise that the library did not keep */
 
   /* The hook fail_hook of layer fail_layer returns fail_code for the block that holds row fail_row; -1: none. Of SUPPORT_GEMM
-   * the product with fail_matrix does, where blocks come in order. fail_behind: the hook fails for all blocks behind it too, and
-   * for the first one last, if another thread comes there. */
+   * the product with fail_matrix does, where blocks come in order. fail_behind: the hook fails for all blocks behind it too,
+   * and where there are other threads, 1: for the first block after another one, 2: for the first block first. */
   int32_t fail_hook, fail_code, fail_matrix;
   int64_t fail_layer, fail_row;
-  int     failed, fail_behind;
+  int     failed, fail_behind, lingering;
   int64_t failed_begin, failed_rows, after_failure; /* the block that failed; hooks and products that began after it */
 } support_transformer;
 

@@ -108,15 +108,17 @@ static const char *support_rows_wrong(const support_transformer *t, const suppor
   return support_rows_fields(t, layer, hook, rows);
 }
 
-/* Let other threads fail first, if there are any. */
-static void support_hook_linger(support_transformer *t)
+/* Of blocks that all fail, on several threads: let another one fail before the first (1), or begin before the first and fail after it
+ * (2). Not for ever: there may be no other thread. */
+static void support_hook_linger(support_transformer *t, int first)
 {
-  int i, failed = 0;
-  for (i = 0; i < 2000 && !failed; ++i) {
-    sched_yield();
+  int i, done = 0;
+  for (i = 0; i < 2000 && !done; ++i) {
     pthread_mutex_lock(&t->lock);
-    failed = t->failed;
+    t->lingering |= !first;
+    done = first && t->fail_behind == 2 ? t->lingering : t->failed;
     pthread_mutex_unlock(&t->lock);
+    sched_yield();
   }
 }
 
@@ -126,8 +128,9 @@ static int32_t support_hook_enter(support_transformer *t, const support_layer *l
   const char *wrong = support_rows_wrong(t, layer, hook, rows);
   int64_t     r, number = layer ? layer->number : 0;
   int32_t     code = 0;
+  int         first = t->fail_row >= rows->row_begin; /* of those that fail */
   int         here = hook == t->fail_hook && (!layer || number == t->fail_layer) && t->fail_row < rows->row_begin + rows->rows;
-  if (here && t->fail_behind && t->fail_row >= rows->row_begin) support_hook_linger(t);
+  if (here && (first ? t->fail_behind > 0 : t->fail_behind == 2)) support_hook_linger(t, first);
   pthread_mutex_lock(&t->lock);
   ++t->calls[hook];
   if (wrong) {
@@ -136,7 +139,7 @@ static int32_t support_hook_enter(support_transformer *t, const support_layer *l
   }
   for (r = 0; !wrong && r < rows->rows; ++r) ++t->seen[(hook * SUPPORT_LAYERS + number) * t->rows + rows->row_begin + r];
   if (t->failed) ++t->after_failure;
-  if (!wrong && here && (t->fail_row >= rows->row_begin || t->fail_behind)) {
+  if (!wrong && here && (first || t->fail_behind)) {
     code = t->fail_code;
     t->failed = 1;
     t->failed_begin = rows->row_begin;
@@ -334,7 +337,7 @@ void support_hooks_reset(support_transformer *t)
   memset(t->products, 0, sizeof t->products);
   memset(t->seen, 0, (size_t)(5 * SUPPORT_LAYERS * t->rows));
   t->broken[0] = 0;
-  t->failed = 0;
+  t->failed = t->lingering = 0;
   t->failed_begin = t->failed_rows = t->after_failure = 0;
 }
 

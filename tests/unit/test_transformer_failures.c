@@ -183,10 +183,10 @@ static void the_first_block_that_fails_is_named_whatever_the_threads(void **stat
     f.t.fail_hook = SUPPORT_HEADS;
     f.t.fail_layer = 1;
     f.t.fail_code = FAILURES_CODE;
-    f.t.fail_behind = 1;
     for (row = 0; row < f.t.rows; row += FAILURES_BLOCK)
       for (again = 0; again < 5; ++again) {
         f.t.fail_row = row;
+        f.t.fail_behind = 1 + again % 2;
         support_assert_status(failures_run(&f), TWH_E_HOOK, &f.error, NULL);
         f.t.failed_begin = row;
         f.t.failed_rows = row == 25 ? 1 : FAILURES_BLOCK;

@@ -1,8 +1,8 @@
 /* Whole transformers against what the published implementations compute, five families on kernels of 16 tokens: one attention at a
  * time, and small transformers whose layers and heads each do one.
  *
- * Everything but the kernel's rounding of its operands and results is checked to a few units of float32's: the implementations
- * themselves are off by as much in float32. */
+ * The bound is 1e-6 of the largest output; 1e-7 to 4.4e-7 were measured. In float32 the implementations themselves are off by
+ * 3e-7 to 1.5e-6. */
 #include "support_golden.h"
 
 enum { GOLDEN_LENGTH = 16 };

@@ -5,7 +5,7 @@
  * the direct evaluation is the largest of a few, whose tensors are stored in other units: a single one may be lucky. */
 #include "support_transformer.h"
 
-enum { RANDOM_CASES = SUPPORT_SANITIZED ? 30 : 150, RANDOM_KERNELS = 3, RANDOM_UNITS = 4, RANDOM_MOST = 2 };
+enum { RANDOM_CASES = SUPPORT_SANITIZED ? 30 : 150, RANDOM_KERNELS = 3, RANDOM_UNITS = 6, RANDOM_MOST = 2 };
 
 /* A small case is lucky where its own roundings cancel: one unit of f32 on top. */
 #define RANDOM_FLOOR ((double)FLT_EPSILON)
@@ -153,6 +153,56 @@ static void random_on_kernels(random_case *c, support_random *random)
   }
 }
 
+/* ---- small transformers ---- */
+
+/* Fewer and smaller heads, for a small transformer computes with all of its columns in each head, and no cap, which it lacks. */
+static void random_shrink(support_transformer *t)
+{
+  int64_t i;
+  for (i = 0; i < t->desc.n_layers; ++i) {
+    twh_layer_desc *d = &t->layers[i].desc;
+    d->softcap = 0.0;
+    d->qk_dim = (d->qk_dim + 1) / 2;
+    d->v_dim = (d->v_dim + 1) / 2;
+  }
+  for (i = 0; i < t->desc.batch; ++i) t->lengths[i] = (t->lengths[i] + 1) / 2;
+}
+
+static void random_on_small_transformers(random_case *c, support_random *random)
+{
+  static const uint32_t       modes[] = { TWH_MASK_NONE, TWH_MASK_CAUSAL, TWH_MASK_NONE | TWH_MASK_CAUSAL };
+  twh_transformer_oracle_desc small;
+  twh_oracle_desc             desc;
+  twh_oracle                 *oracle = NULL;
+  twh_error                   error;
+  char                        name[300];
+  int                         i;
+  for (i = 0; i < 2; ++i) {
+    random_kernel(&c->t, random, &desc);
+    twh_transformer_oracle_desc_init(&small);
+    small.layers = support_between(random, 1, 3);
+    small.heads = support_between(random, 1, 4);
+    small.length = desc.k_len;
+    small.qk_dim = desc.qk_dim;
+    small.v_dim = desc.v_dim;
+    small.model_dim = small.layers * small.heads * 2 * (small.qk_dim + small.v_dim) + support_below(random, 4);
+    small.dtype = TWH_F32;
+    small.mask_modes = modes[support_below(random, 3)];
+    small.scale = desc.scale;
+    small.max_calls_per_batch = desc.max_calls_per_batch;
+    snprintf(name, sizeof name, "a transformer of %lld layers, %lld heads, length %lld, dims %lld,%lld modes %u scale %g",
+             (long long)small.layers, (long long)small.heads, (long long)small.length, (long long)small.qk_dim,
+             (long long)small.v_dim, small.mask_modes, small.scale);
+    twh_error_init(&error);
+    support_assert_status(twh_reference_transformer_create(NULL, &small, &oracle, &error), TWH_OK, &error, NULL);
+    twh_oracle_desc_init(&desc);
+    assert_int_equal(twh_oracle_get_desc(oracle, &desc, NULL), TWH_OK);
+    assert_int_equal(desc.slots, small.layers * small.heads);
+    random_expect(c, name, &oracle, 1, 0, random_refused(&c->t, &desc, 1));
+    twh_oracle_destroy(oracle);
+  }
+}
+
 /* TWH_CASE runs one case alone. */
 static void random_cases(void (*one)(random_case *c, support_random *random), void (*change)(support_transformer *t),
                          uint64_t cases)
@@ -174,10 +224,17 @@ static void on_short_kernels_the_error_is_at_most_twice_the_direct_one(void **st
   random_cases(random_on_kernels, NULL, RANDOM_CASES);
 }
 
+static void on_small_transformers_the_error_is_at_most_twice_the_direct_one(void **state)
+{
+  (void)state;
+  random_cases(random_on_small_transformers, random_shrink, RANDOM_CASES / 3);
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(on_short_kernels_the_error_is_at_most_twice_the_direct_one),
+    cmocka_unit_test(on_small_transformers_the_error_is_at_most_twice_the_direct_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
