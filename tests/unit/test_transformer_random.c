@@ -5,7 +5,7 @@
  * the direct evaluation is the largest of a few, whose tensors are stored in other units: a single one may be lucky. */
 #include "support_transformer.h"
 
-enum { RANDOM_CASES = SUPPORT_SANITIZED ? 30 : 150, RANDOM_KERNELS = 3, RANDOM_UNITS = 6, RANDOM_MOST = 2 };
+enum { RANDOM_CASES = SUPPORT_SANITIZED ? 24 : 126, RANDOM_KERNELS = 3, RANDOM_UNITS = 6, RANDOM_MOST = 2 };
 
 /* A small case is lucky where its own roundings cancel: one unit of f32 on top. */
 #define RANDOM_FLOOR ((double)FLT_EPSILON)
