@@ -413,11 +413,28 @@ typedef struct twh_problem {
  * cost_per_batch. The plan then depends on the machine and the moment. */
 enum { TWH_PLAN_MEASURE = 1 << 0 };
 
+/* How much of the pattern is computed.
+ * EXACT: all of it.
+ * SAMPLED: in each block of query rows of a head those keys that not all its rows see, exactly; from the others `samples` blocks of
+ *   keys are drawn, and count for all of them. O(N / k_len) calls for any length. Windows are not sampled: they take no more.
+ * HYBRID: the same, but the keys near a row's own position and the first ones are exact too.
+ * Drawn keys are the same for the same seed on every machine, whatever the threads; each is as likely as any other. A sum of
+ * exponentials and a sum of weighted values are then estimated without bias; their ratio, which is out, and the logarithm,
+ * which is lse, are not unbiased. Nothing guards against one dominant key that is not drawn. See docs/theory.md. */
+enum { TWH_METHOD_EXACT = 0, TWH_METHOD_SAMPLED = 1, TWH_METHOD_HYBRID = 2 };
+
 typedef struct twh_plan_options {
   uint32_t struct_size;
   uint32_t flags;                  /* TWH_PLAN_* */
   int64_t  workspace_limit;        /* bytes that encoded key blocks may take; 0 = 64 MiB. More memory, less encoding. */
   int64_t  max_calls_per_batch;    /* lowers the kernel's own limit; 0 = the kernel's */
+  int32_t  method;                 /* TWH_METHOD_*; the fields below are 0 with EXACT */
+  int32_t  reserved;               /* 0 */
+  uint64_t seed;                   /* of the draws */
+  int64_t  samples;                /* blocks of drawn keys for each block of query rows; 0 = as many as strata */
+  int64_t  strata;                 /* parts of equal length, from each of which samples / strata blocks are drawn; 0 = 1 */
+  int64_t  exact_sinks;            /* HYBRID: so many first keys are exact, in whole blocks of k_len; 0 = 1 */
+  int64_t  exact_window;           /* HYBRID: and so many keys to either side of each row, in whole blocks */
 } twh_plan_options;
 
 typedef struct twh_plan twh_plan;
@@ -447,17 +464,20 @@ typedef struct twh_plan_info {
   int64_t  tiles;                 /* attentions placed into slots or computed by the host */
   int64_t  full_tiles, lower_tiles, upper_tiles, band_tiles; /* by the shape of what their rows see */
   int64_t  short_tiles;           /* tiles with fewer keys than the kernel's length */
-  int64_t  lower_bound_calls;     /* visible pairs, host tiles' apart / (slots x the pairs one slot can hold), rounded up */
+  int64_t  lower_bound_calls;     /* visible pairs, host tiles' apart / (slots x the pairs one slot can hold), rounded up; where
+                                   * keys are drawn, of the pairs that are computed */
   int64_t  host_pairs;            /* query-key pairs that the host scores, to read the kernel's results and in its own tiles */
   int64_t  oracle;                /* index of the kernel that makes most of the calls */
   int64_t  workspace_bytes, workspace_alignment;
-  double   visible_pairs;         /* over all heads */
+  double   visible_pairs;         /* over all heads, drawn or not */
   double   oracle_flops;          /* 2 q_len k_len (qk_dim + v_dim) for every slot of every planned call */
   double   host_flops;            /* reading and merging */
-  double   utilisation;           /* visible pairs / pairs computed by the planned calls, 0 to 1 */
+  double   utilisation;           /* the same pairs / those that the planned calls have room for, 0 to 1 */
   double   cost;                  /* calls x cost_per_call + batches x cost_per_batch, over all kernels */
   int64_t  host_tiles;            /* tiles that the host computes itself: no call; their pairs are in host_pairs */
   int64_t  slots_used;            /* of all planned calls; fewer than tiles where several share one */
+  int64_t  drawn_tiles;           /* tiles of drawn keys */
+  int64_t  sampled_keys;          /* keys that were drawn, in all of them */
 } twh_plan_info;
 
 /* The plan in figures. out->struct_size must be set. Returns: TWH_OK; TWH_E_ARGUMENT. Threads: any. Since 0.1. */
@@ -471,6 +491,10 @@ TWH_API twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t 
 /* FULL: every row sees all keys of the tile. LOWER: from the first key up to an end that does not fall from row to row; UPPER:
  * from a beginning that does not fall up to the last key; BAND: from such a beginning to such an end. */
 enum { TWH_SHAPE_FULL = 0, TWH_SHAPE_LOWER = 1, TWH_SHAPE_UPPER = 2, TWH_SHAPE_BAND = 3 };
+
+/* What else a tile is. DRAWN: its keys do not lie side by side; twh_tile_drawn_key tells them, and k_begin and twh_tile_keys count in
+ * the order in which they were drawn. */
+enum { TWH_TILE_DRAWN = 1 << 0 };
 
 /* One tile of a plan: which rows meet which keys in which slot of which call. */
 typedef struct twh_tile_info {
@@ -487,11 +511,19 @@ typedef struct twh_tile_info {
   int32_t  shape;                  /* TWH_SHAPE_* */
   int32_t  reversed;               /* 1: the keys stand in reverse order in the slot */
   int64_t  visible[10];            /* which keys each row sees, for twh_tile_keys */
+  uint32_t flags;                  /* TWH_TILE_* */
+  int32_t  reserved;
+  double   log_weight;             /* DRAWN: ln of how many keys each of them stands for */
+  int64_t  drawn[8];               /* for twh_tile_drawn_key */
 } twh_tile_info;
 
 /* The keys of the tile that row q_begin + t sees, sinks apart: *k_begin .. *k_begin + *k_len - 1 within the sequence. t is in
  * 0 .. tile->q_len - 1. Threads: any. Since 0.1. */
 TWH_API TWH_NONNULL(1, 3, 4) void twh_tile_keys(const twh_tile_info *tile, int64_t t, int64_t *k_begin, int64_t *k_len);
+
+/* The key within the sequence that is number k_begin + t of a tile with TWH_TILE_DRAWN. t is in 0 .. tile->k_len - 1. Threads:
+ * any. Since 0.1. */
+TWH_API TWH_NONNULL(1) int64_t twh_tile_drawn_key(const twh_tile_info *tile, int64_t t);
 
 /* Visit the tiles in the order in which they are placed, made one at a time: no memory grows with their number.
  * visit: returns 0 to go on; any other value stops the visit. Returns: TWH_OK, also when stopped; TWH_E_ARGUMENT. Since 0.1. */

@@ -20,6 +20,25 @@ enum {
   TWH__SPAN_WINDOW  /* row at position p sees the keys at positions p - width + 1 .. p, as far as there are any */
 };
 
+/* How a span's keys are sampled, if they are: samples 0 is exact. */
+typedef struct twh__sampling {
+  int64_t  samples;          /* blocks of keys that are drawn for each unit */
+  int64_t  strata;           /* parts of the keys, from each of which samples / strata blocks are drawn */
+  int64_t  sinks, window;    /* HYBRID: first keys, and keys to both sides of a row's position, that are not drawn but exact */
+  int32_t  hybrid;
+  uint64_t seed;
+} twh__sampling;
+
+/* What a tile of drawn keys draws from: the keys skip .. skip + keys + gap_keys - 1 of the span but for gap_keys ones from `gap` on,
+ * which leaves `keys`; of these the stratum first .. first + stratum - 1, in the order of a keyed permutation. Key number n of
+ * such a tile is the n-th of that order. */
+typedef struct twh__sample {
+  uint64_t seed;             /* of the permutation: unit and stratum are in it */
+  int64_t  stratum, first;   /* stratum 0: the tile's keys are not drawn */
+  int64_t  skip, gap, gap_keys;
+  double   log_weight;       /* ln of how many keys each drawn one stands for */
+} twh__sample;
+
 /* Rows and keys of a span are numbered from 0 in the order that makes it causal: a mirrored span counts the tensors' rows
  * backwards. Positions are the ones that the pattern compares, shifted where the pattern looks ahead: the first row's is
  * q_offset, the first key's k_offset; both may be negative. */
@@ -37,6 +56,7 @@ typedef struct twh__span {
   int32_t stacked;           /* 1: rows of all query heads of a kv head are numbered through, head by head */
   int32_t kernel;            /* of the plan: whose grid it is cut on */
   int32_t streamed;          /* 1: its units pass one after the other, and their tiles may share slots */
+  twh__sampling sampling;
 } twh__span;
 
 /* Row of the tensors that holds a span's row or key of this number. */
@@ -87,6 +107,7 @@ typedef struct twh__patch {
   int32_t   shape;       /* TWH_SHAPE_*: FULL all keys; LOWER from the first one on, or from `from.unit` on for rows that have
                           * passed from.quantum (a cut); UPPER up to the last one; BAND neither */
   int32_t   lead;        /* 1: the span's sinks belong to it: each of its rows sees them too */
+  twh__sample sample;    /* of drawn keys; then `key` counts in their order */
 } twh__patch;
 
 /* The grid on which a cover is made: what a lowering proposes. */
@@ -181,6 +202,7 @@ typedef struct twh__tile {
   int64_t   epoch;               /* tiles of different epochs do not share a slot */
   int32_t   host;                /* 1: its data would spoil results: the host computes it, and among other tiles it is not placed */
   int64_t   slot_rows, slot_keys; /* lengths of the call */
+  twh__sample sample;            /* of drawn keys; then `key` counts in their order */
 } twh__tile;
 
 /* How many tiles codes of so many coordinates can keep apart in one slot. A row of a causal slot must be kept from earlier keys

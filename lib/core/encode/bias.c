@@ -24,7 +24,7 @@ double twh__bias_of(const twh__source *source, const twh__span *span, int64_t he
 
 int64_t twh__bias_ref(const twh__span *span, const twh__tile *tile)
 {
-  return twh__span_key(span, tile->key) + span->k_origin;
+  return twh__tile_key_row(span, tile, tile->key) + span->k_origin;
 }
 
 void twh__bias_put(char *row, const twh__source *source, double bias)

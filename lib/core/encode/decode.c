@@ -205,11 +205,13 @@ void twh__decode_shift(const twh__result *result, twh__state *leaf, int64_t firs
 {
   const twh__tile *tile = result->tile;
 
-  if (!result->shape->alibi) return;
+  if (!result->shape->alibi && tile->sample.log_weight == 0) return;
   for (int64_t i = first; i < last; ++i) {
     const twh__span *span = twh__source_span(result->source, tile);
     int64_t          head, row;
     twh__unit_row(&tile->unit, span, tile->row + i, &head, &row);
+    leaf->m[tile->at + i * tile->at_step] += tile->sample.log_weight;
+    if (!result->shape->alibi) continue;
     leaf->m[tile->at + i * tile->at_step] +=
       twh__bias_slope(result->source, head) * (double)(twh__bias_ref(span, tile) - row - span->q_origin);
   }

@@ -63,7 +63,8 @@ static void host_begin_row(host_row *row, int64_t i)
 static int64_t host_key(const host_row *row, int64_t k)
 {
   int64_t lead = row->tile->lead;
-  return twh__span_key(row->span, k < lead ? row->span->sink_key + k : twh__tile_key(row->tile, row->from + k - lead));
+  if (k < lead) return twh__span_key(row->span, row->span->sink_key + k);
+  return twh__tile_key_row(row->span, row->tile, twh__tile_key(row->tile, row->from + k - lead));
 }
 
 /* As the mask's own dtype holds it. */
@@ -162,7 +163,7 @@ void twh__decode_host(const twh__result *result, const twh__source *source, twh_
       n = host_scores(&row, k, score);
       for (int64_t t = 0; t < n; ++t) twh__exp_sum_add(&sum, score[t]);
     }
-    leaf->m[at] = sum.largest;
+    leaf->m[at] = sum.largest + tile->sample.log_weight;
     leaf->a[at] = sum.sum; /* NaN in, NaN out */
     leaf->factor[at] = 1;
     if (sum.sum == 0) continue;

@@ -42,7 +42,7 @@ static inline int64_t twh__piece_row(const twh__source *source, const twh__slot 
 {
   const twh__tile *tile = twh__piece_tile(slot, piece);
   const twh__span *span = twh__source_span(source, tile);
-  return twh__span_key(span, piece > 0 ? twh__tile_key(tile, j) : span->sink_key + j);
+  return piece > 0 ? twh__tile_key_row(span, tile, twh__tile_key(tile, j)) : twh__span_key(span, span->sink_key + j);
 }
 
 /* Keys that copies repeat: those of a slot with one tile, the lead included. */

@@ -39,7 +39,7 @@ static const char *spoils_row(const spoils_rows *rows, int64_t i)
   int64_t          head, row;
 
   if (rows->view != rows->source->q) {
-    return twh__view_row(rows->view, span->batch, tile->unit.kv_head, twh__span_key(span, tile->key + i));
+    return twh__view_row(rows->view, span->batch, tile->unit.kv_head, twh__tile_key_row(span, tile, tile->key + i));
   }
   twh__unit_row(&tile->unit, span, tile->row + i, &head, &row);
   return twh__view_row(rows->view, span->batch, head, row);
@@ -79,7 +79,7 @@ static double spoils_bias(const twh__source *source, const twh__tile *tile)
   double               largest = 0;
 
   for (int64_t j = 0; lowering->bias_parts > 0 && j < tile->keys; ++j) {
-    int64_t row = twh__span_key(span, tile->key + j), ref = twh__bias_ref(span, tile);
+    int64_t row = twh__tile_key_row(span, tile, tile->key + j), ref = twh__bias_ref(span, tile);
     double  bias = fabs(twh__bias_of(source, span, tile->unit.q_head, row, ref) / lowering->kernel_scale);
     if (!(bias <= twh__dtype_max(lowering->dtype))) return (double)NAN;
     if (bias > largest) largest = bias;

@@ -20,7 +20,7 @@ int64_t twh__lower_parts(const twh__lowering *lowering, int32_t reading)
   return lowering->values_parts + (reading == TWH__READ_BUCKET);
 }
 
-static double finish_visible(const twh__tile *tile)
+double twh__lower_visible(const twh__tile *tile)
 {
   double pairs = 0;
   for (int64_t i = 0; i < tile->rows; ++i) pairs += (double)(twh__tile_seen(tile, i) - twh__tile_from(tile, i));
@@ -31,7 +31,7 @@ double twh__lower_host_pairs(const twh__lowering *lowering, const twh__tile *til
 {
   double scored = tile->pads == TWH__PAD_MEAN;
 
-  if (tile->mode == TWH__MODE_HOST) return finish_visible(tile);
+  if (tile->mode == TWH__MODE_HOST) return twh__lower_visible(tile);
   if (tile->reading == TWH__READ_BUCKET) scored += (double)twh__ceil_div(tile->lead + tile->keys, lowering->v_dim);
   if (tile->reading == TWH__READ_ANCHOR || tile->reading == TWH__READ_ANCHOR_SHARE) {
     scored += lowering->anchors + (tile->lead > 0);

@@ -55,6 +55,9 @@ void twh__lower_finish(const twh__lowering *lowering, int64_t lead, int share, t
 /* Calls that carry one tile: value slices, and the bucket call of TWH__READ_BUCKET. */
 int64_t twh__lower_parts(const twh__lowering *lowering, int32_t reading);
 
+/* Pairs of a tile, its lead apart. */
+double twh__lower_visible(const twh__tile *tile);
+
 /* Query-key pairs that the host scores to read a tile, or to compute it. */
 double twh__lower_host_pairs(const twh__lowering *lowering, const twh__tile *tile);
 

@@ -212,6 +212,7 @@ int twh__lower_tile(const twh__lowering *lowering, const twh__patch *patch, int6
   tile->at = 0;
   tile->at_step = 1;
   tile->mode = tiles_mode(lowering, patch);
+  tile->sample = patch->sample;
   if (tiles_is_stair(lowering, patch)) return tiles_place_stair(lowering, patch, number, tile);
   if (tile->mode == TWH_MASK_CAUSAL) tiles_place_causal(lowering, patch, number, tile);
   return 1;

@@ -6,6 +6,7 @@
  * window.c. */
 #include <string.h>
 
+#include "core/pattern/sample.h"
 #include "core/pattern/window.h"
 
 static int64_t cover_block_rows(const twh__span *span, const twh__grid *grid)
@@ -63,6 +64,7 @@ void twh__cover_edges(twh__patch *patch, int64_t from, int64_t seen)
   }
   patch->shape = open ? (whole ? TWH_SHAPE_FULL : TWH_SHAPE_LOWER) : whole ? TWH_SHAPE_UPPER : TWH_SHAPE_BAND;
   patch->lead = 0;
+  memset(&patch->sample, 0, sizeof patch->sample);
 }
 
 int twh__cover_sinks(const twh__span *span, const twh__unit *unit, const twh__grid *grid, int64_t index, twh__patch *patch)
@@ -88,13 +90,13 @@ static int64_t cover_blocks(const twh__span *span, const twh__unit *unit, const 
   return (end - 1) / k_block - span->k_offset / k_block + 1;
 }
 
-int64_t twh__cover_patches(const twh__span *span, const twh__unit *unit, const twh__grid *grid)
+int64_t twh__cover_exact_patches(const twh__span *span, const twh__unit *unit, const twh__grid *grid)
 {
   if (span->kind == TWH__SPAN_WINDOW) return twh__window_patches(span, unit, grid);
   return cover_blocks(span, unit, grid) + twh__ceil_div(span->sinks, twh__grid_keys(grid, span->kind));
 }
 
-int twh__cover_patch(const twh__span *span, const twh__unit *unit, const twh__grid *grid, int64_t index, twh__patch *patch)
+int twh__cover_exact_patch(const twh__span *span, const twh__unit *unit, const twh__grid *grid, int64_t index, twh__patch *patch)
 {
   int64_t k_block = twh__grid_keys(grid, span->kind), block, begin, end, position, row, blocks;
 
@@ -124,11 +126,23 @@ int twh__cover_patch(const twh__span *span, const twh__unit *unit, const twh__gr
   return 1;
 }
 
+int64_t twh__cover_patches(const twh__span *span, const twh__unit *unit, const twh__grid *grid)
+{
+  if (twh__sample_applies(span, unit, grid)) return twh__sample_patches(span, unit, grid);
+  return twh__cover_exact_patches(span, unit, grid);
+}
+
+int twh__cover_patch(const twh__span *span, const twh__unit *unit, const twh__grid *grid, int64_t index, twh__patch *patch)
+{
+  if (twh__sample_applies(span, unit, grid)) return twh__sample_patch(span, unit, grid, index, patch);
+  return twh__cover_exact_patch(span, unit, grid, index, patch);
+}
+
 int64_t twh__cover_whole(const twh__span *span, const twh__unit *unit, const twh__grid *grid)
 {
   int64_t end = span->k_offset + span->k_len, k_block = twh__grid_keys(grid, span->kind);
 
-  if (span->kind == TWH__SPAN_WINDOW) return 0;
+  if (span->kind == TWH__SPAN_WINDOW || span->sampling.samples > 0) return 0;
   if (span->kind == TWH__SPAN_CAUSAL) end = twh__min(end, span->q_offset + unit->first + 1); /* what the first row sees */
   return twh__max(0, end / k_block - span->k_offset / k_block - 1);
 }

@@ -199,7 +199,7 @@ static twh_status create_read_options(twh_plan_options *own, const twh_plan_opti
     return twh__fail(error, TWH_E_VERSION, "options.flags has unknown bits: 0x%x", (unsigned)own->flags);
   if (own->workspace_limit < 0) return twh__fail(error, TWH_E_ARGUMENT, "options.workspace_limit is negative");
   if (own->max_calls_per_batch < 0) return twh__fail(error, TWH_E_ARGUMENT, "options.max_calls_per_batch is negative");
-  return TWH_OK;
+  return twh__sampling_read(own, error);
 }
 
 twh_status twh_plan_create(const twh_context *context, const twh_problem *problem, twh_oracle *const *oracles,
@@ -221,6 +221,7 @@ twh_status twh_plan_create(const twh_context *context, const twh_problem *proble
   if (!plan) return TWH_E_MEMORY;
   plan->context = context;
   status = twh__problem_read(plan, problem, error);
+  if (!TWH__FAILED(status)) status = twh__sampling_set(plan, &own, error);
   if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, &own, error);
   if (!TWH__FAILED(status)) status = create_number_units(plan, error);
   if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, &own, error);

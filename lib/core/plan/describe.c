@@ -14,7 +14,7 @@ static double describe_call_flops(const twh__lowering *lowering)
 static void describe_fill(const twh_plan *plan, twh_plan_info *info)
 {
   const twh__tally *tally = &plan->tally;
-  double            computed = 0, most = 0;
+  double            computed = 0, most = 0, scored = plan->pairs - tally->pattern_pairs + tally->sampled_pairs;
   int32_t           main_kernel = 0;
 
   twh_plan_info_init(info);
@@ -38,14 +38,16 @@ static void describe_fill(const twh_plan *plan, twh_plan_info *info)
   info->host_tiles = tally->host_tiles;
   info->slots_used = tally->slots_used;
   info->short_tiles = tally->short_tiles;
-  info->lower_bound_calls = (int64_t)ceil((plan->pairs - tally->host_tile_pairs) / most);
+  info->drawn_tiles = tally->drawn_tiles;
+  info->sampled_keys = tally->drawn_keys;
+  info->lower_bound_calls = (int64_t)ceil((scored - tally->host_tile_pairs) / most);
   info->host_pairs = (int64_t)tally->host_pairs;
   info->oracle = plan->kernels[main_kernel].index;
   info->workspace_bytes = plan->layout.bytes;
   info->workspace_alignment = plan->layout.alignment;
   info->visible_pairs = plan->pairs;
   info->host_flops = 2 * tally->host_pairs * (double)plan->shape.qk_dim + tally->host_flops;
-  info->utilisation = computed > 0 ? fmin(1, plan->pairs / computed) : 1;
+  info->utilisation = computed > 0 ? fmin(1, scored / computed) : 1;
   info->cost = twh__plan_cost(plan, tally);
 }
 
@@ -191,6 +193,10 @@ twh_status twh_plan_describe(const twh_plan *plan, char *buffer, size_t bytes, s
                 (long long)info.tiles, (long long)info.slots_used, (long long)info.full_tiles, (long long)info.lower_tiles,
                 (long long)info.upper_tiles, (long long)info.band_tiles, (long long)info.host_tiles);
   describe_short(plan, &text);
+  if (info.drawn_tiles > 0) {
+    describe_line(&text, "sampled   %lld keys in %lld tiles stand for the keys that all rows of a block see; results are estimates\n",
+                  (long long)info.sampled_keys, (long long)info.drawn_tiles);
+  }
   describe_line(&text, "calls     %lld, at least %lld on %s (utilisation %.3f); at most %lld repairs\n",
                 (long long)info.calls, (long long)info.lower_bound_calls,
                 plan->kernel_count == 1 ? "this kernel" : "the kernel that holds most", info.utilisation,

@@ -30,6 +30,9 @@ typedef struct twh__tally {
   int64_t slot_units;      /* most units that have tiles in one slot */
   double  host_pairs, host_flops;
   double  host_tile_pairs; /* of host_pairs those that no kernel computes */
+  int64_t drawn_tiles, drawn_keys;
+  double  sampled_pairs;   /* of tiles of sampled spans, */
+  double  pattern_pairs;   /* and what the pattern has there */
 } twh__tally;
 
 /* Bytes of one kernel's operands. */

@@ -7,4 +7,10 @@
 /* Fill plan->shape, pattern, extents, spans and pairs. What was allocated is released by twh_plan_destroy. */
 twh_status twh__problem_read(twh_plan *plan, const twh_problem *problem, twh_error *error);
 
+/* The options of sampling: their defaults filled in, and what contradicts itself refused. */
+twh_status twh__sampling_read(twh_plan_options *options, twh_error *error);
+
+/* Have the plan's spans sampled as the options say. */
+twh_status twh__sampling_set(twh_plan *plan, const twh_plan_options *options, twh_error *error);
+
 #endif

@@ -69,6 +69,13 @@ static void tally_tile(tally_count *count, const twh__span *span, const twh__til
     if (tile->pads == TWH__PAD_UNSEEN || tile->pads == TWH__PAD_MASKED) tally_add(count, &tally->unseen_tiles, times);
   }
   tally->host_pairs += twh__lower_host_pairs(lowering, tile) * (double)times;
+  if (span->sampling.samples > 0) tally->sampled_pairs += twh__lower_visible(tile) * (double)times;
+  if (tile->sample.stratum > 0) {
+    int64_t keys = 0;
+    if (!twh__multiply(tile->keys, times, &keys)) count->overflow = 1;
+    tally_add(count, &tally->drawn_tiles, times);
+    tally_add(count, &tally->drawn_keys, keys);
+  }
   tally->host_flops += (double)tile->rows * (double)times * (3 * (double)count->plan->shape.v_dim);
 }
 
@@ -147,6 +154,7 @@ static void tally_span(tally_count *count, const twh__span *span)
   if (!twh__multiply(units, shape->kv_heads, &all)) count->overflow = 1;
   if (!count->overflow) tally_add(count, &count->tally->units, all);
   if (per_head > TALLY_MAX_UNITS) count->overflow = 1;
+  if (span->sampling.samples > 0) count->tally->pattern_pairs += twh__span_pairs(span) * (double)shape->q_heads;
   if (count->overflow) return;
   if (!span->streamed) {
     count->tally->max_units = twh__max(count->tally->max_units, units);

@@ -2,6 +2,27 @@
 #include <string.h>
 
 #include "core/plan/plan.h"
+#include "core/view/view.h"
+
+/* Drawn keys are numbers of their order. Spans that are sampled are not mirrored. */
+static void visit_draw(const twh__span *span, const twh__tile *tile, twh_tile_info *info)
+{
+  const twh__sample *sample = &tile->sample;
+
+  info->flags = TWH_TILE_DRAWN;
+  info->log_weight = sample->log_weight;
+  info->k_begin = tile->key;
+  info->reversed = tile->reversed;
+  info->visible[8] = tile->reversed ? tile->key + tile->keys - 1 : tile->key;
+  info->visible[9] = tile->reversed ? -1 : 1;
+  memcpy(&info->drawn[0], &sample->seed, sizeof sample->seed);
+  info->drawn[1] = sample->stratum;
+  info->drawn[2] = sample->first;
+  info->drawn[3] = sample->skip;
+  info->drawn[4] = sample->gap;
+  info->drawn[5] = sample->gap_keys;
+  info->drawn[6] = twh__span_key(span, 0) - span->k_first;
+}
 
 /* Where a tile's rows and keys lie within its sequence, counted upwards whatever the span and the slot do. */
 static void visit_fill(const twh_plan *plan, const twh__tile *tile, twh_tile_info *info)
@@ -14,13 +35,16 @@ static void visit_fill(const twh_plan *plan, const twh__tile *tile, twh_tile_inf
 
   info->sequence = span->sequence;
   info->q_head = tile->unit.q_head;
-  info->q_begin = span->mirrored ? twh__span_row(span, row + tile->rows - 1) - span->q_first : row + span->q_begin - span->q_first;
+  info->q_begin =
+    span->mirrored ? twh__span_row(span, row + tile->rows - 1) - span->q_first : row + span->q_begin - span->q_first;
   info->q_len = tile->rows;
   info->k_begin = twh__min(first, last);
   info->k_len = tile->keys;
   info->sink_len = tile->lead;
-  info->sink_begin = tile->lead == 0 ? 0 : twh__min(twh__span_key(span, span->sink_key),
-                                                    twh__span_key(span, span->sink_key + tile->lead - 1)) - span->k_first;
+  info->sink_begin =
+    tile->lead == 0
+      ? 0
+      : twh__min(twh__span_key(span, span->sink_key), twh__span_key(span, span->sink_key + tile->lead - 1)) - span->k_first;
   info->q_at = twh__min(tile->at, tile->at + (tile->rows - 1) * tile->at_step);
   info->k_at = tile->key_at;
   info->shape = twh__plan_shape(span, tile);
@@ -33,6 +57,25 @@ static void visit_fill(const twh_plan *plan, const twh__tile *tile, twh_tile_inf
   }
   info->visible[8] = first;
   info->visible[9] = last < first ? -1 : 1;
+  info->flags = 0;
+  info->log_weight = 0;
+  memset(info->drawn, 0, sizeof info->drawn);
+  if (tile->sample.stratum > 0) visit_draw(span, tile, info);
+}
+
+int64_t twh_tile_drawn_key(const twh_tile_info *tile, int64_t t)
+{
+  const int64_t *drawn = tile->drawn;
+  twh__sample    sample;
+
+  memcpy(&sample.seed, &drawn[0], sizeof sample.seed);
+  sample.stratum = drawn[1];
+  sample.first = drawn[2];
+  sample.skip = drawn[3];
+  sample.gap = drawn[4];
+  sample.gap_keys = drawn[5];
+  sample.log_weight = 0;
+  return drawn[6] + twh__sample_key(&sample, tile->k_begin + t);
 }
 
 void twh_tile_keys(const twh_tile_info *tile, int64_t t, int64_t *k_begin, int64_t *k_len)

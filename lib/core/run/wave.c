@@ -76,11 +76,11 @@ static void wave_key(twh__key *key, int64_t a, int64_t b, int64_t c, int64_t d, 
   key->word[5] = f;
 }
 
-/* Slots that hold several tiles, codes or sinks are made for one call only. */
+/* Slots that hold several tiles, codes, sinks or drawn keys are made for one call only. */
 static int wave_is_plain(const twh__attention *attention)
 {
   const twh__tile *tile = &attention->tiles[0];
-  return tile->alone && tile->cut == TWH__CUT_NONE && tile->lead == 0;
+  return tile->alone && tile->cut == TWH__CUT_NONE && tile->lead == 0 && tile->sample.stratum == 0;
 }
 
 static void wave_unique_key(twh__run *run, twh__key *key)

@@ -5,6 +5,7 @@
 #define TWH_CORE_VIEW_H
 
 #include "core/base/base.h"
+#include "core/records.h"
 
 typedef struct twh__view {
   const char *data;
@@ -20,6 +21,18 @@ twh_status twh__view_make(twh__view *view, const twh_tensor *tensor, const int64
 static inline char *twh__view_row(const twh__view *view, int64_t batch, int64_t head, int64_t row)
 {
   return (char *)(uintptr_t)view->data + (batch * view->batch_stride + head * view->head_stride + row * view->row_stride);
+}
+
+/* The span's key that a tile's key `number` is: itself, or the one that is drawn. */
+int64_t twh__sample_key(const twh__sample *sample, int64_t number);
+
+/* A seed made of a seed and a number. */
+uint64_t twh__sample_mix(uint64_t seed, uint64_t with);
+
+/* Row of the tensors that holds a tile's key of this number. */
+static inline int64_t twh__tile_key_row(const twh__span *span, const twh__tile *tile, int64_t number)
+{
+  return twh__span_key(span, twh__sample_key(&tile->sample, number));
 }
 
 #endif
