@@ -423,13 +423,19 @@ enum { TWH_PLAN_MEASURE = 1 << 0 };
  * which is lse, are not unbiased. Nothing guards against one dominant key that is not drawn. See docs/theory.md. */
 enum { TWH_METHOD_EXACT = 0, TWH_METHOD_SAMPLED = 1, TWH_METHOD_HYBRID = 2 };
 
+/* How the errors of sampled rows are estimated, for tensors.error. An opaque kernel tells nothing of it by itself.
+ * REPLICATES: from how much the samples of a block of rows differ: `samples` at least 2, strata 1, and no more calls than without.
+ *   Two samples are enough where a row has many value columns. It is right about as often as it says for keys whose weights are of
+ *   a size; a key that outweighs the others and was not drawn is in no estimate. */
+enum { TWH_ESTIMATE_NONE = 0, TWH_ESTIMATE_REPLICATES = 1 };
+
 typedef struct twh_plan_options {
   uint32_t struct_size;
   uint32_t flags;                  /* TWH_PLAN_* */
   int64_t  workspace_limit;        /* bytes that encoded key blocks may take; 0 = 64 MiB. More memory, less encoding. */
   int64_t  max_calls_per_batch;    /* lowers the kernel's own limit; 0 = the kernel's */
   int32_t  method;                 /* TWH_METHOD_*; the fields below are 0 with EXACT */
-  int32_t  reserved;               /* 0 */
+  int32_t  estimate;               /* TWH_ESTIMATE_* */
   uint64_t seed;                   /* of the draws */
   int64_t  samples;                /* blocks of drawn keys for each block of query rows; 0 = as many as strata */
   int64_t  strata;                 /* parts of equal length, from each of which samples / strata blocks are drawn; 0 = 1 */
@@ -539,11 +545,13 @@ TWH_API twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *u
  *   sink_logits (q_heads), at data[h * head_stride]; may be NULL; -inf = none for that head
  *   key_bias (B, q_heads, keys, 1), finite, broadcast by strides of 0, and alibi_slopes (q_heads), finite, at data[h * head_stride]:
  *     each only if the problem declares it
- * out and lse must not overlap any input. Rows and keys outside all sequences are neither read nor written. */
+ *   error (B, q_heads, rows), F32 or F64, only with options.estimate: a bound that |out - R|_2 of the row keeps in about 95 of 100
+ *     cases, R the exact result; 0 where no key was drawn; may be NULL
+ * out, lse and error must not overlap any input. Rows and keys outside all sequences are neither read nor written. */
 typedef struct twh_tensors {
   uint32_t struct_size;
   uint32_t flags;                  /* 0 */
-  const twh_tensor *q, *k, *v, *out, *lse, *mask, *sink_logits, *key_bias, *alibi_slopes;
+  const twh_tensor *q, *k, *v, *out, *lse, *mask, *sink_logits, *key_bias, *alibi_slopes, *error;
 } twh_tensors;
 
 /* What an execute did. Filled also when it fails. */

@@ -256,7 +256,13 @@ typedef struct twh__state {
   int64_t     row_bytes, slice_bytes, slice_dim;
   int64_t     row, rows, at, at_step;
   int32_t     dtype;
+  int32_t     drawn;                   /* leaf: 1: of a tile of drawn keys */
+  double     *spread;                  /* node, where errors are estimated: (rows, TWH__SPREAD(v_dim)) */
 } twh__state;
+
+/* What a node knows of its samples s, each with the sum A_s and the output o_s, relative to its m: sum A, sum A^2, sum A^2 |o|^2, and
+ * by column sum A o and sum A^2 o. */
+#define TWH__SPREAD(v_dim) (3 + 2 * (v_dim))
 
 /* Where a state holds a unit's row, in m, a and factor: -1 if it says nothing about the row. */
 static inline int64_t twh__state_at(const twh__state *state, int64_t row)

@@ -145,6 +145,8 @@ void twh__decode_place(const twh__result *result, twh__state *leaf)
   leaf->at = result->tile->at;
   leaf->at_step = result->tile->at_step;
   leaf->dtype = result->lowering->out_dtype;
+  leaf->drawn = result->tile->sample.stratum > 0;
+  leaf->spread = NULL;
   if (!twh__tile_is_host(result->tile)) return;
   for (int64_t i = 0; i < leaf->rows; ++i) {
     leaf->m[leaf->at + i * leaf->at_step] = (double)NAN;

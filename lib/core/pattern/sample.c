@@ -65,6 +65,27 @@ int64_t twh__sample_patches(const twh__span *span, const twh__unit *unit, const 
   return blocks.sinks + blocks.to - blocks.from + blocks.all - blocks.keys + span->sampling.samples;
 }
 
+/* Keys that are drawn from. */
+static int64_t sample_keys(const twh__span *span, const twh__grid *grid, const sample_blocks *blocks)
+{
+  return sample_key_of(span, grid, blocks->from) - sample_key_of(span, grid, blocks->sinks) +
+         sample_key_of(span, grid, blocks->keys) - sample_key_of(span, grid, blocks->to);
+}
+
+int64_t twh__cover_samples(const twh__span *span, const twh__unit *unit, const twh__grid *grid, double *share)
+{
+  sample_blocks blocks;
+  int64_t       keys, drawn;
+
+  *share = 1;
+  if (!twh__sample_applies(span, unit, grid)) return 0;
+  blocks = sample_split(span, unit, grid);
+  keys = sample_keys(span, grid, &blocks);
+  drawn = twh__min(keys, span->sampling.samples * twh__grid_keys(grid, span->kind));
+  *share = (double)drawn / (double)keys;
+  return span->sampling.samples;
+}
+
 /* Sample number s of a unit. */
 static int sample_draw(const twh__span *span, const twh__unit *unit, const twh__grid *grid, const sample_blocks *blocks,
                        int64_t s, twh__patch *patch)
@@ -74,7 +95,7 @@ static int sample_draw(const twh__span *span, const twh__unit *unit, const twh__
   const int64_t        number = s % strata, begin = s / strata * k_block, per_stratum = sampling->samples / strata * k_block;
   const int64_t        skip = sample_key_of(span, grid, blocks->sinks), gap = sample_key_of(span, grid, blocks->from);
   const int64_t        gap_end = sample_key_of(span, grid, blocks->to);
-  const int64_t        keys = gap - skip + sample_key_of(span, grid, blocks->keys) - gap_end;
+  const int64_t        keys = sample_keys(span, grid, blocks);
   const int64_t        stratum = keys / strata + (number < keys % strata);
   twh__sample         *sample = &patch->sample;
 

@@ -164,6 +164,18 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
   return twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
 }
 
+/* A rectangle on a causal mask takes two tiles, neither of which is a sample. */
+static twh_status create_check_estimate(const twh_plan *plan, twh_error *error)
+{
+  for (int32_t k = 0; plan->estimate && k < plan->kernel_count; ++k) {
+    if (plan->kernels[k].lowering.full_mode != TWH_MASK_CAUSAL) continue;
+    return twh__fail(error, TWH_E_UNSUPPORTED,
+                     "options.estimate: TWH_ESTIMATE_REPLICATES needs a kernel that can run unmasked "
+                     "(TWH_MASK_NONE in oracle.mask_modes)");
+  }
+  return TWH_OK;
+}
+
 static twh_status create_number_units(twh_plan *plan, twh_error *error)
 {
   plan->first_unit =
@@ -223,6 +235,7 @@ twh_status twh_plan_create(const twh_context *context, const twh_problem *proble
   status = twh__problem_read(plan, problem, error);
   if (!TWH__FAILED(status)) status = twh__sampling_set(plan, &own, error);
   if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, &own, error);
+  if (!TWH__FAILED(status)) status = create_check_estimate(plan, error);
   if (!TWH__FAILED(status)) status = create_number_units(plan, error);
   if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, &own, error);
   if (TWH__FAILED(status)) goto fail;

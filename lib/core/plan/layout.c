@@ -146,6 +146,12 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
   while (layout->bundles > least && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
 }
 
+/* Of a row. */
+static int64_t layout_node_doubles(const twh_plan *plan)
+{
+  return plan->shape.v_dim + 2 + (plan->estimate ? TWH__SPREAD(plan->shape.v_dim) : 0);
+}
+
 static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layout)
 {
   int64_t in_wave = layout->bundles * layout->slots, all, bytes, one, twice = 1;
@@ -162,7 +168,7 @@ static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layou
       layout->k_blocks = all + in_wave;
     } else {
       /* each unit of a panel has states that wait; they take no more than the limit either */
-      if (!twh__multiply(layout->tree_nodes * (int64_t)sizeof(double), plan->shape.v_dim + 2, &bytes) ||
+      if (!twh__multiply(layout->tree_nodes * (int64_t)sizeof(double), layout_node_doubles(plan), &bytes) ||
           !twh__multiply(bytes, layout->node_rows, &bytes)) {
         return 0;
       }

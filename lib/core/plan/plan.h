@@ -77,6 +77,8 @@ struct twh_plan {
   twh__span         *spans;                  /* (spans_count) */
   int64_t           *first_unit;             /* (spans_count + 1): number of each span's first unit */
   double             pairs;                  /* visible, over all heads */
+  int32_t            estimate;               /* 1: errors of sampled rows are estimated; */
+  double             error_quantile;         /* so many times the standard error is the bound */
   twh__needs         needs;
   int32_t            kernel_count;
   twh__kernel        kernels[TWH__MAX_KERNELS];

@@ -1,7 +1,25 @@
 /* The options of sampling, and which spans they are for. */
+#include <math.h>
+
 #include "core/plan/problem.h"
 
 enum { SAMPLING_MOST = 1 << 20 /* blocks of drawn keys for one block of rows, strata */ };
+
+static twh_status sampling_read_estimate(const twh_plan_options *options, twh_error *error)
+{
+  if (options->estimate == TWH_ESTIMATE_NONE) return TWH_OK;
+  if (options->estimate != TWH_ESTIMATE_REPLICATES) {
+    return twh__fail(error, TWH_E_VERSION, "options.estimate is %d, no TWH_ESTIMATE_ of this version", (int)options->estimate);
+  }
+  if (options->method == TWH_METHOD_EXACT) {
+    return twh__fail(error, TWH_E_ARGUMENT, "options.estimate: nothing is to be estimated with TWH_METHOD_EXACT");
+  }
+  if (options->samples < 2 || options->strata != 1) {
+    return twh__fail(error, TWH_E_ARGUMENT,
+                     "options.estimate: TWH_ESTIMATE_REPLICATES takes samples of 2 or more, and strata 1");
+  }
+  return TWH_OK;
+}
 
 twh_status twh__sampling_read(twh_plan_options *options, twh_error *error)
 {
@@ -10,7 +28,6 @@ twh_status twh__sampling_read(twh_plan_options *options, twh_error *error)
   const int64_t     most[4] = { SAMPLING_MOST, SAMPLING_MOST, (int64_t)1 << 60, (int64_t)1 << 60 };
   const int         hybrid = options->method == TWH_METHOD_HYBRID, exact = options->method == TWH_METHOD_EXACT;
 
-  if (options->reserved != 0) return twh__fail(error, TWH_E_VERSION, "options.reserved is not 0");
   if (options->method < TWH_METHOD_EXACT || options->method > TWH_METHOD_HYBRID) {
     return twh__fail(error, TWH_E_VERSION, "options.method is %d, no TWH_METHOD_ of this version", (int)options->method);
   }
@@ -35,7 +52,7 @@ twh_status twh__sampling_read(twh_plan_options *options, twh_error *error)
                      (long long)options->samples, (long long)options->strata);
   }
   if (hybrid && options->exact_sinks == 0) options->exact_sinks = 1;
-  return TWH_OK;
+  return sampling_read_estimate(options, error);
 }
 
 /* Mirrored spans are those of windows without a right end. */
@@ -47,6 +64,11 @@ static int sampling_is_for(const twh__span *span)
 twh_status twh__sampling_set(twh_plan *plan, const twh_plan_options *options, twh_error *error)
 {
   if (options->method == TWH_METHOD_EXACT) return TWH_OK;
+  if (options->estimate != TWH_ESTIMATE_NONE) {
+    const double columns = (double)plan->shape.v_dim;
+    plan->estimate = 1;
+    plan->error_quantile = sqrt(twh__f_quantile(0.95, columns, columns * (double)(options->samples - 1)));
+  }
   if (plan->shape.mask_dtype != 0) {
     return twh__fail(error, TWH_E_UNSUPPORTED, "options.method: keys cannot be drawn under a mask tensor (problem.mask_dtype)");
   }

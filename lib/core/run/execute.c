@@ -70,6 +70,21 @@ static twh_status execute_bias(twh__run *run, const twh_tensors *own, twh_error 
                            "TWH_PROBLEM_ALIBI", error);
 }
 
+static twh_status execute_error_view(twh__run *run, const twh_tensor *tensor, twh_error *error)
+{
+  const twh_plan *plan = run->plan;
+  twh_status      status;
+
+  if (!plan->estimate) return twh__fail(error, TWH_E_ARGUMENT, "tensors.error is given; the plan's options have no estimate");
+  status = execute_view(&run->error, tensor, plan->batch, plan->shape.q_heads, plan->q_rows, 1, "tensors.error", error);
+  if (!TWH__FAILED(status) && run->error.dtype != TWH_F32 && run->error.dtype != TWH_F64) {
+    return twh__fail(error, TWH_E_ARGUMENT, "tensors.error.dtype is %s; it must be f32 or f64",
+                     twh__dtype_name(run->error.dtype));
+  }
+  run->has_error = 1;
+  return status;
+}
+
 static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors, twh_error *error)
 {
   const twh_plan   *plan = run->plan;
@@ -99,6 +114,7 @@ static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors
         twh__fail(error, TWH_E_ARGUMENT, "tensors.lse.dtype is %s; it must be f32 or f64", twh__dtype_name(run->lse.dtype));
     }
   }
+  if (!TWH__FAILED(status) && own.error) status = execute_error_view(run, own.error, error);
   if (!TWH__FAILED(status) && own.sink_logits) {
     run->has_sinks = 1;
     status = execute_view(&run->sinks, own.sink_logits, 1, shape->q_heads, 1, 1, "tensors.sink_logits", error);

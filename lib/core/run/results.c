@@ -158,6 +158,16 @@ twh_status twh__wave_decode(twh__run *run, twh_error *error)
   return status;
 }
 
+static void results_write_error(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t at, char *to)
+{
+  const twh_plan  *plan = run->plan;
+  const twh__span *span = &plan->spans[unit->span];
+  double           share;
+  int64_t          samples = twh__cover_samples(span, unit, &plan->kernels[span->kernel].lowering.grid, &share);
+
+  twh__store(to, run->error.dtype, 0, plan->error_quantile * twh__state_error(state, at, samples, share, plan->shape.v_dim));
+}
+
 /* Write row r of a unit from row `at` of a state, the sink logit of its head included. */
 static void results_write(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t at, int64_t r)
 {
@@ -169,6 +179,7 @@ static void results_write(const twh__run *run, const twh__unit *unit, const twh_
   if (run->has_sinks) {
     twh__state_add_sink(state, at, twh__load(twh__view_row(&run->sinks, 0, head, 0), run->sinks.dtype, 0), dim);
   }
+  if (run->has_error) results_write_error(run, unit, state, at, twh__view_row(&run->error, span->batch, head, row));
   if (run->has_lse) lse = twh__view_row(&run->lse, span->batch, head, row);
   twh__state_write(state, at, dim, twh__view_row(&run->out, span->batch, head, row), run->out.dtype, lse, run->lse.dtype);
 }

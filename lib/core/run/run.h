@@ -14,8 +14,8 @@
 
 typedef struct twh__run {
   const twh_plan *plan;
-  twh__view       q, k, v, out, lse, mask, sinks, key_bias, alibi;
-  int             has_lse, has_mask, has_sinks, checked;
+  twh__view       q, k, v, out, lse, mask, sinks, key_bias, alibi, error;
+  int             has_lse, has_mask, has_sinks, has_error, checked;
   twh__workspace  work;
   twh__cursor     cursor;
   twh__ledger     ledger[TWH__MAX_KERNELS];

@@ -93,15 +93,17 @@ static void workspace_buffers(workspace_carver *carver, const twh_plan *plan, tw
 /* Merged states with so many rows each. */
 static void workspace_nodes(workspace_carver *carver, const twh_plan *plan, twh__state *states, int64_t count, int64_t least)
 {
-  int64_t rows = twh__round_up(least, 8), outputs = 0;
+  int64_t rows = twh__round_up(least, 8), outputs = 0, spread = 0;
 
   if (!twh__multiply(rows, plan->shape.v_dim, &outputs)) carver->overflow = 1;
+  if (plan->estimate && !twh__multiply(rows, TWH__SPREAD(plan->shape.v_dim), &spread)) carver->overflow = 1;
   for (int64_t i = 0; i < count && !carver->overflow; ++i) {
     twh__state state;
     memset(&state, 0, sizeof state);
     state.m = WORKSPACE_ARRAY(carver, double, rows);
     state.a = WORKSPACE_ARRAY(carver, double, rows);
     state.b = WORKSPACE_ARRAY(carver, double, outputs);
+    if (plan->estimate) state.spread = WORKSPACE_ARRAY(carver, double, spread);
     if (carver->base) states[i] = state;
   }
 }

@@ -147,6 +147,67 @@ static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], 
   }
 }
 
+/* The spreads of a row's states together. A leaf of drawn keys is a sample; others have none, and neither has a neutral state. */
+static void state_merge_spread(const twh__state *into, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
+                               const double w[TWH__FAN], double m, int64_t r, int64_t dim)
+{
+  double sums[3] = { 0, 0, 0 }, factor[TWH__FAN] = { 0 }, output[STATE_PIECE];
+  double *to = into->spread + r * TWH__SPREAD(dim);
+
+  for (int i = 0; i < TWH__FAN; ++i) {
+    if (w[i] == 0 || (!from[i]->b && !from[i]->drawn)) continue;
+    factor[i] = from[i]->b ? exp(from[i]->m[at[i]] - m) : w[i];
+    if (from[i]->b) {
+      const double *own = from[i]->spread + at[i] * TWH__SPREAD(dim);
+      sums[0] += factor[i] * own[0];
+      sums[1] += factor[i] * factor[i] * own[1];
+      sums[2] += factor[i] * factor[i] * own[2];
+    } else {
+      sums[0] += w[i];
+      sums[1] += w[i] * w[i];
+    }
+  }
+  for (int64_t first = 0, n; first < dim; first += n) {
+    double one[STATE_PIECE] = { 0 }, two[STATE_PIECE] = { 0 };
+    n = twh__min(STATE_PIECE, dim - first);
+    for (int i = 0; i < TWH__FAN; ++i) {
+      const double *own = factor[i] != 0 && from[i]->b ? from[i]->spread + at[i] * TWH__SPREAD(dim) + 3 + first : NULL;
+      if (factor[i] == 0) continue;
+      if (!own) state_read(output, from[i], at[i], from[i]->factor[at[i]], first, n, dim);
+      for (int64_t c = 0; c < n; ++c) {
+        one[c] += factor[i] * (own ? own[c] : output[c]);
+        two[c] += factor[i] * factor[i] * (own ? own[dim + c] : output[c]);
+        if (!own) sums[2] += factor[i] * factor[i] * output[c] * output[c];
+      }
+    }
+    memcpy(to + 3 + first, one, (size_t)n * sizeof *to);
+    memcpy(to + 3 + dim + first, two, (size_t)n * sizeof *to);
+  }
+  memcpy(to, sums, sizeof sums);
+}
+
+/* With Z_s = A_s (o_s - R) the error is about sum of Z_s / A: its variance is that of the samples about their mean, less what a draw
+ * without replacement takes away. That takes A for known. With few samples whose A_s differ it is too little; with two, leaving out
+ * each in turn (the jackknife) gives (1 + x) / (1 - x)^2 times that, x the relative variance of the A_s. */
+double twh__state_error(const twh__state *state, int64_t row, int64_t samples, double share, int64_t dim)
+{
+  const double *spread = state->spread + row * TWH__SPREAD(dim), *out = state->b + row * dim, n = (double)samples;
+  double        squares = spread[2], mean = 0, part, x;
+
+  if (samples < 2 || share >= 1 || state->a[row] == 0) return 0;
+  for (int64_t c = 0; c < dim; ++c) {
+    double total = spread[3 + c] - out[c] * spread[0];
+    squares += out[c] * (out[c] * spread[1] - 2 * spread[3 + dim + c]);
+    mean += total * total / n;
+  }
+  part = spread[0] / state->a[row];
+  x = (n * spread[1] / (spread[0] * spread[0]) - 1) * part * part / (n - 1);
+  x = x < 0.9 ? x : 0.9;
+  squares = (squares - mean) * n / (n - 1) * (1 - share) / (state->a[row] * state->a[row]);
+  if (!(squares > 0)) return isnan(squares) ? squares : 0;
+  return sqrt(squares * (1 + x)) / (1 - x);
+}
+
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
   int     kind = state_kind(from, dim);
@@ -157,6 +218,7 @@ void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__
     int     only = 0, count = state_weights(from, r, at, w, &m, &only);
     double *to = into->b + r * dim, a = (w[0] + w[1]) + (w[2] + w[3]), scale = 1 / a;
 
+    if (into->spread) state_merge_spread(into, from, at, w, m, r, dim); /* before anything of `into` changes */
     into->m[r] = m;
     into->a[r] = count == 0 ? 0 : a;
     if (count == 0 || (count == 1 && from[only] == into)) continue;

@@ -17,6 +17,10 @@ enum { TWH__FAN = 4 }; /* states that merge at once */
  * be one of them. A leaf is neutral for rows that its tile does not place. */
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim);
 
+/* The standard error of a row's output, |.|_2, from `samples` samples that hold a share of the keys they stand for; 0
+ * with fewer than two. The state has a spread. */
+double twh__state_error(const twh__state *state, int64_t row, int64_t samples, double share, int64_t dim);
+
 /* Add e^sink to the sum of one row. */
 void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int64_t dim);
 
