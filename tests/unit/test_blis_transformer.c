@@ -118,6 +118,14 @@ static void oracle_slots_are_independent(void **state)
       assert_memory_equal(one.out + 2 * 50 * 11, all.out + 2 * 50 * 11, (size_t)(50 * 11) * sizeof(double));
       tile_result_destroy(&one);
     }
+    for (s = 0; s < 6; s += s == 1 ? 2 : 1) { /* finite, but not when they are added up */
+      for (c = 0; c < 50 * 13; ++c) ((float *)tile.memory[0])[s * 50 * 13 + c] = ((float *)tile.memory[1])[s * 50 * 13 + c] = 0;
+      for (c = 0; c < 50 * 11; ++c) ((float *)tile.memory[2])[s * 50 * 11 + c] = 1e38f;
+    }
+    tile_run(&one, &tile, oracle);
+    assert_memory_equal(one.out + 2 * 50 * 11, all.out + 2 * 50 * 11, (size_t)(50 * 11) * sizeof(double));
+    assert_true(fabs(one.out[0] / 1e38 - 1) < 1e-6);
+    tile_result_destroy(&one);
     tile_result_destroy(&all);
     tile_destroy(&tile);
     twh_oracle_destroy(oracle);

@@ -2,7 +2,7 @@
  *
  * The slots' operands are copied into their columns of x, the transformer runs, and each slot's output columns are copied out.
  * What is not finite in one slot would spoil the others: such a slot's columns are left zero, and it is computed alone. The same where
- * scores could overflow inside the kernel, as far as the magnitudes of q and k tell, and where a result is not finite. */
+ * scores, or values that are added up before they are divided, could overflow inside the kernel, and where a result is not finite. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -135,7 +135,7 @@ static void small_fill(const twh__small *small, const twh_call *call, char *x, u
     double k = small_scatter(small, &call->k, s, columns->k, desc->qk_dim, x);
     double v = small_scatter(small, &call->v, s, columns->v, desc->v_dim, x);
     double score = q * k * fmax(1.0, fabs(desc->scale)) * (double)desc->qk_dim;
-    spoiled[s] = !(v <= DBL_MAX && score < (double)FLT_MAX / 4);
+    spoiled[s] = !(v * (double)desc->length < (double)FLT_MAX / 4 && score < (double)FLT_MAX / 4);
     if (spoiled[s]) small_clear(small, s, x);
   }
 }
