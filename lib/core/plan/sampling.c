@@ -55,10 +55,10 @@ twh_status twh__sampling_read(twh_plan_options *options, twh_error *error)
   return sampling_read_estimate(options, error);
 }
 
-/* Mirrored spans are those of windows without a right end. */
-static int sampling_is_for(const twh__span *span)
+/* Not for windows: they have spans of all kinds. */
+static int sampling_is_for(const twh_plan *plan, const twh__span *span)
 {
-  return span->kind == TWH__SPAN_FULL || (span->kind == TWH__SPAN_CAUSAL && !span->mirrored);
+  return !(plan->pattern.flags & TWH_LEFT) && (span->kind == TWH__SPAN_FULL || span->kind == TWH__SPAN_CAUSAL);
 }
 
 twh_status twh__sampling_set(twh_plan *plan, const twh_plan_options *options, twh_error *error)
@@ -74,7 +74,7 @@ twh_status twh__sampling_set(twh_plan *plan, const twh_plan_options *options, tw
   }
   for (int64_t s = 0; s < plan->spans_count; ++s) {
     twh__span *span = &plan->spans[s];
-    if (!sampling_is_for(span)) continue;
+    if (!sampling_is_for(plan, span)) continue;
     span->sampling.samples = options->samples;
     span->sampling.strata = options->strata;
     span->sampling.seed = options->seed;
