@@ -99,6 +99,10 @@ static void cmd_run_json(const options *given, const setup *all, const cmd_run_r
     json_real(&object, "max_abs_error", result->errors.max_abs_error);
     json_real(&object, "one_call_error", result->errors.one_call_error);
     if (given->lse) json_real(&object, "max_lse_error", result->errors.max_lse_error);
+    if (given->method != TWH_METHOD_EXACT) {
+      json_real(&object, "median_rel_error", result->errors.median_rel_error);
+      json_real(&object, "max_rel_error", result->errors.max_rel_error);
+    }
   }
   json_close(&object);
   putchar('\n');
@@ -115,10 +119,18 @@ static void cmd_run_text(const options *given, const setup *all, const cmd_run_r
   }
   printf("repair calls       %10lld   replacing %lld rows\n", (long long)stats->repair_calls, (long long)stats->repaired_rows);
   printf("rows on the host   %10lld\n", (long long)stats->host_rows);
+  if (given->method != TWH_METHOD_EXACT) {
+    printf("keys drawn         %10lld   results are %s\n", (long long)all->info.sampled_keys,
+           all->info.drawn_tiles > 0 ? "estimates" : "exact: there was nothing to gain by drawing");
+  }
   printf("time             %10.4f s   %.4f s of it in the kernel\n", stats->wall_s, stats->oracle_s);
   if (!given->verify) return;
   printf("largest error      %10.3g   one call of full length: %.3g\n", result->errors.max_abs_error,
          result->errors.one_call_error);
+  if (given->method != TWH_METHOD_EXACT) {
+    printf("error of a row     %10.3g   in the median, relative; largest: %.3g\n", result->errors.median_rel_error,
+           result->errors.max_rel_error);
+  }
   if (given->lse) printf("largest lse error  %10.3g\n", result->errors.max_lse_error);
 }
 
@@ -126,7 +138,7 @@ static void cmd_run_text(const options *given, const setup *all, const cmd_run_r
 static int cmd_run_judge(const options *given, const cmd_run_result *result, complaint *error)
 {
   if (!given->verify) return 0;
-  if (isnan(result->errors.max_abs_error) || isnan(result->errors.max_lse_error)) {
+  if (isnan(result->errors.max_abs_error) || isnan(result->errors.max_lse_error) || isnan(result->errors.max_rel_error)) {
     return complaint_make(error, EXIT_FAILED, "--verify: the result, or what it is compared with, holds NaN");
   }
   if (isnan(result->errors.one_call_error)) {

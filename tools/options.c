@@ -28,7 +28,7 @@ static const options_row options_rows[] = {
   { "--kv-heads", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(kv_heads), 0, "H", "key/value heads; default: --q-heads" },
   { "--dim", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(dim), 0, "D", "head dimension of queries and keys; default: 64" },
   { "--v-dim", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(v_dim), 0, "D", "head dimension of values; default: --dim" },
-  { "--random", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(seed), OPTIONS_FIELD(random), "SEED",
+  { "--random", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(random_seed), OPTIONS_FIELD(random), "SEED",
     "in place of files: f4 arrays of the sizes above, about normal, of mean 0 and deviation 1" },
   { "--q", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(q), 0, "FILE",
     "queries, .npy: [N,d], [H,N,d] or [B,H,N,d] (required without --random)" },
@@ -65,6 +65,17 @@ static const options_row options_rows[] = {
     ".npy, broadcast to [B,Hq,N,keys]: bool (true = seen), or numbers added to the scores" },
   { "--oracle", OPTIONS_ALL, OPTIONS_TEXTS, OPTIONS_FIELD(oracle), OPTIONS_FIELD(oracles), "NAME[,...]",
     "the kernel, see below (required); plan and run take several" },
+  { "--method", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(method_name), 0, "METHOD",
+    "exact (default), sampled: keys are drawn and count for others, or hybrid: near and first keys exact besides" },
+  { "--seed", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(seed), 0, "S", "of the draws of --method; default: 0" },
+  { "--samples", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(samples), 0, "K",
+    "blocks of drawn keys for each block of queries; default: --strata" },
+  { "--strata", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(strata), 0, "C",
+    "parts of the keys that are drawn from apart, --samples / C blocks each; default: 1" },
+  { "--exact-sinks", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(exact_sinks), 0, "S",
+    "hybrid: the first S keys are exact, in whole blocks; default: 1" },
+  { "--exact-window", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(exact_window), 0, "W",
+    "hybrid: and W keys to either side of each query, in whole blocks; default: 0" },
   { "--measure", OPTIONS_BOTH, OPTIONS_FLAG, OPTIONS_FIELD(measure), 0, NULL,
     "time a few calls of each kernel and plan by that, not by cost_us" },
   { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
@@ -213,8 +224,41 @@ static const char *options_excluded(const options *out, int command)
   return NULL;
 }
 
+static const char *const options_methods[] = { "exact", "sampled", "hybrid" }; /* by TWH_METHOD_ */
+
+enum { OPTIONS_METHODS = sizeof options_methods / sizeof options_methods[0] };
+
+const char *options_method_name(int32_t method)
+{
+  return options_methods[method];
+}
+
+/* The method by its name, and the options that go with some methods only. */
+static int options_method(options *out, complaint *error)
+{
+  const char *const names[] = { "--seed", "--samples", "--strata", "--exact-sinks", "--exact-window" };
+  const int64_t     values[] = { out->seed, out->samples, out->strata, out->exact_sinks, out->exact_window };
+  const int64_t     least[] = { INT64_MIN, 1, 1, 1, 0 };
+
+  while (out->method_name && out->method < OPTIONS_METHODS && strcmp(out->method_name, options_methods[out->method]))
+    ++out->method;
+  if (out->method == OPTIONS_METHODS) {
+    return complaint_make(error, EXIT_USAGE, "--method: '%s' is none of exact, sampled, hybrid", out->method_name);
+  }
+  for (int i = 0; i < 5; ++i) {
+    if (values[i] == OPTIONS_ABSENT) continue;
+    if (out->method == TWH_METHOD_EXACT || (i >= 3 && out->method != TWH_METHOD_HYBRID)) {
+      return complaint_make(error, EXIT_USAGE, "%s goes with --method %shybrid", names[i], i < 3 ? "sampled or " : "");
+    }
+    if (values[i] < least[i]) {
+      return complaint_make(error, EXIT_USAGE, "%s: %lld is less than %lld", names[i], (long long)values[i], (long long)least[i]);
+    }
+  }
+  return 0;
+}
+
 /* What is missing, or of no use. */
-static int options_complete(const options *out, int command, complaint *error)
+static int options_complete(options *out, int command, complaint *error)
 {
   const char *missing = out->oracles ? options_missing(out, command) : "--oracle", *excluded = options_excluded(out, command);
 
@@ -230,7 +274,7 @@ static int options_complete(const options *out, int command, complaint *error)
   if (out->verify_rows != OPTIONS_ABSENT && out->verify_rows < 1) {
     return complaint_make(error, EXIT_USAGE, "--verify: %lld rows are none to compare", (long long)out->verify_rows);
   }
-  return 0;
+  return options_method(out, error);
 }
 
 static void options_default(options *out)
@@ -239,6 +283,7 @@ static void options_default(options *out)
   out->left = out->right = -1;
   out->batch = out->q_heads = out->kv_heads = out->q_len = out->kv_len = out->dim = out->v_dim = OPTIONS_ABSENT;
   out->verify_rows = OPTIONS_ABSENT;
+  out->seed = out->samples = out->strata = out->exact_sinks = out->exact_window = OPTIONS_ABSENT;
   out->threads = 1;
 }
 

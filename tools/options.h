@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "complaint.h"
+#include "twoheads.h"
 
 /* Subcommands, as a set where an option belongs to several. */
 enum { OPTIONS_PLAN = 1, OPTIONS_RUN = 2, OPTIONS_CHECK = 4 };
@@ -26,7 +27,10 @@ typedef struct options {
   const char *oracle[OPTIONS_ORACLES_MAX];
   int         oracles;              /* that were given */
   int64_t     verify_rows, threads; /* rows: OPTIONS_ABSENT = all */
-  int64_t     seed;                 /* with random */
+  int64_t     random_seed;          /* with random */
+  int32_t     method;               /* TWH_METHOD_* */
+  const char *method_name;          /* as given */
+  int64_t     seed, samples, strata, exact_sinks, exact_window; /* of twh_plan_options; OPTIONS_ABSENT: not given */
 } options;
 
 /* Parse what follows the subcommand's name. Everything that can be known to be wrong without the files is found here. */
@@ -38,6 +42,9 @@ const char *options_command_name(int command);
 
 /* Is the problem given by sizes, not by arrays? */
 int options_by_sizes(const options *given, int command);
+
+/* The name that --method has for a method. */
+const char *options_method_name(int32_t method);
 
 /* The help of a subcommand. */
 void options_help(FILE *to, int command);

@@ -14,6 +14,7 @@
 
 enum {
   PICTURE_TILES_MAX = 300,
+  PICTURE_MARKS_MAX = 4096, /* of drawn keys */
   PICTURE_WIDTH = 1216,
   PICTURE_LEFT = 84,
   PICTURE_TOP = 136,
@@ -27,6 +28,9 @@ typedef struct picture {
   int64_t      heads;                  /* drawn one below the other: 1, or the stacked ones of a kv head */
   int64_t      counts[SKETCH_KINDS];   /* over the whole plan */
   int64_t      tiles_one, tiles_group; /* of the first head, and of those that share its kv head */
+  int64_t      marks_one, marks_group; /* keys drawn in them */
+  int64_t      number_row;             /* of the last number above drawn keys in a visit; and where it ends */
+  double       number_x;
   int          stacked, many;          /* many: too many tiles to draw each */
   raster       cells;
   sketch_view  view, inset;                  /* inset.rows 0: none */
@@ -48,6 +52,8 @@ static int picture_place(const picture *own, const twh_tile_info *tile, sketch_t
   out->key = sequence.k_begin + tile->k_begin;
   out->sink = sequence.k_begin + tile->sink_begin;
   out->turn_rows = out->turn_keys = 0;
+  out->origin = sequence.k_begin;
+  out->scattered = (tile->flags & TWH_TILE_DRAWN) != 0;
   return 1;
 }
 
@@ -64,6 +70,10 @@ static int32_t picture_count(void *user, const twh_tile_info *tile)
   if (tile->q_head >= problem->q_heads / problem->kv_heads || (!own->all->work.sequences && tile->sequence != 0)) return 0;
   ++own->tiles_group;
   own->tiles_one += tile->q_head == 0;
+  if (tile->flags & TWH_TILE_DRAWN) {
+    own->marks_group += tile->k_len;
+    if (tile->q_head == 0) own->marks_one += tile->k_len;
+  }
   workload_sequence(&own->all->work, tile->sequence, &sequence);
   if (tile->q_begin + tile->q_len > sequence.q_len) own->stacked = 1;
   return 0;
@@ -125,6 +135,33 @@ static int32_t picture_draw_inset(void *user, const twh_tile_info *tile)
   return 0;
 }
 
+/* Numbers of drawn keys' tiles, above all marks, in the view or in the inset. */
+static void picture_number(picture *own, const sketch_view *view, const twh_tile_info *tile)
+{
+  sketch_tile placed;
+  char        label[32];
+
+  if (tile->call < 0 || !picture_place(own, tile, &placed) || !placed.scattered || !sketch_shows(view, &placed)) return;
+  if (placed.row != own->number_row) own->number_x = 0.0;
+  own->number_row = placed.row;
+  snprintf(label, sizeof label, "%lld", (long long)tile->call);
+  sketch_number(own->to, view, &placed, label, &own->number_x);
+}
+
+static int32_t picture_number_tile(void *user, const twh_tile_info *tile)
+{
+  picture *own = (picture *)user;
+  picture_number(own, &own->view, tile);
+  return 0;
+}
+
+static int32_t picture_number_inset(void *user, const twh_tile_info *tile)
+{
+  picture *own = (picture *)user;
+  picture_number(own, &own->inset, tile);
+  return 0;
+}
+
 /* The slots to be shown: of tiles in the inset, or the first ones. Stops when there are enough. */
 static int32_t picture_take_slot(void *user, const twh_tile_info *tile)
 {
@@ -147,6 +184,7 @@ static int picture_visit(picture *own, int32_t (*visit)(void *, const twh_tile_i
   twh_error failure;
 
   twh_error_init(&failure);
+  own->number_row = -1;
   return twh_plan_visit(own->all->plan, visit, own, &failure) < 0 ? wording_complain(error, &failure, "--svg") : 0;
 }
 
@@ -182,7 +220,8 @@ static int picture_measure(picture *own, complaint *error)
   int                failed = picture_visit(own, picture_count, error);
 
   own->heads = own->stacked ? problem->q_heads / problem->kv_heads : 1;
-  own->many = (own->stacked ? own->tiles_group : own->tiles_one) > PICTURE_TILES_MAX;
+  own->many = (own->stacked ? own->tiles_group : own->tiles_one) > PICTURE_TILES_MAX ||
+              (own->stacked ? own->marks_group : own->marks_one) > PICTURE_MARKS_MAX;
   own->view.rows = own->all->work.q_rows * own->heads;
   own->view.keys = own->all->work.k_rows;
   own->middle = own->view.rows / 2;
@@ -208,20 +247,23 @@ static void picture_captions(const picture *own, const options *given)
   const setup         *all = own->all;
   const twh_plan_info *info = &all->info;
   double               room = PICTURE_WIDTH - 48;
-  char                 text[512], more[80] = "", heads[80] = "query head 0";
+  char                 text[512], more[80] = "", sampled[80] = "", heads[80] = "query head 0";
 
   furniture_problem(text, sizeof text, &all->work);
   svg_text(own->to, 24, 32, 18, room, "font-weight=\"bold\"", text);
   furniture_kernel(text, sizeof text, given->oracle[info->oracle], all->oracle[info->oracle]);
   svg_text(own->to, 24, 54, 13, room, "", text);
   if (all->oracles > 1) snprintf(more, sizeof more, " (%lld on this kernel)", (long long)all->calls[info->oracle]);
+  if (all->method != TWH_METHOD_EXACT) {
+    snprintf(sampled, sizeof sampled, "; %s: %lld keys drawn", options_method_name(all->method), (long long)info->sampled_keys);
+  }
   snprintf(text, sizeof text,
-           "%lld calls%s, at least %lld for any plan; %.4g for each block of query rows; %lld tiles in %lld slots",
+           "%lld calls%s, at least %lld for any plan; %.4g for each block of query rows; %lld tiles in %lld slots%s",
            (long long)info->calls, more, (long long)info->lower_bound_calls, setup_calls_per_block(all), (long long)info->tiles,
-           (long long)info->slots_used);
+           (long long)info->slots_used, sampled);
   svg_text(own->to, 24, 73, 13, room, "", text);
   if (own->heads > 1) snprintf(heads, sizeof heads, "query heads 0 to %lld, one below the other", (long long)(own->heads - 1));
-  snprintf(text, sizeof text, "Drawn: %s, %s. Numbers are those of calls.",
+  snprintf(text, sizeof text, "Shown: %s, %s. Numbers are those of calls.",
            all->work.sequences ? "all sequences" : "sequence 0", heads);
   svg_text(own->to, 24, 91, 12, room, "fill=\"#555\"", text);
 }
@@ -249,6 +291,7 @@ static int picture_draw_part(picture *own, complaint *error)
 
   svg_begin(own->to, "inset");
   failed = picture_visit(own, picture_draw_inset, error);
+  if (!failed && own->counts[SKETCH_SAMPLED]) failed = picture_visit(own, picture_number_inset, error);
   svg_end(own->to);
   furniture_axes(own->to, inset, 10, "", "magnified: the part that is framed at the left");
   svg_rect(own->to, x, y, sketch_x(view, (double)(inset->key + inset->keys)) + 2 - x,
@@ -279,6 +322,7 @@ static int picture_draw(picture *own, const options *given, complaint *error)
 
   svg_begin(own->to, own->many ? "raster" : "tiles");
   failed = own->many ? picture_draw_many(own, error) : picture_visit(own, picture_draw_tile, error);
+  if (!failed && !own->many && own->counts[SKETCH_SAMPLED]) failed = picture_visit(own, picture_number_tile, error);
   svg_end(own->to);
   furniture_axes(own->to, &own->view, 11, "queries", "keys");
   picture_captions(own, given);

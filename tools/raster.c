@@ -43,6 +43,24 @@ static void raster_row(raster *cells, int down, int64_t from, int64_t to, double
   }
 }
 
+/* Key by key; rows in the same row of cells together. */
+static void raster_scatter(raster *cells, const sketch_tile *tile)
+{
+  double per_cell = (double)cells->rows / (double)cells->down;
+
+  for (int64_t t = 0; t < tile->info->k_len; ++t) {
+    int64_t row, end, n, key = sketch_key(tile, t, &row, &end);
+    for (; row < end; row += n) {
+      int down = (int)((double)row / per_cell);
+      if (down >= cells->down) down = cells->down - 1;
+      n = (int64_t)ceil((double)(down + 1) * per_cell) - row;
+      if (n < 1) n = 1;
+      if (n > end - row) n = end - row;
+      raster_row(cells, down, key, key + 1, (double)n, sketch_kind_of(tile->info));
+    }
+  }
+}
+
 /* Some rows stand for all: at least sixteen of a tile, and four in a cell. */
 void raster_add(raster *cells, const sketch_tile *tile)
 {
@@ -50,6 +68,10 @@ void raster_add(raster *cells, const sketch_tile *tile)
   double               per_cell = (double)cells->rows / (double)cells->down;
   int64_t              step = info->q_len / 16, finest = (int64_t)(per_cell / 4), from, to;
 
+  if (tile->scattered) {
+    raster_scatter(cells, tile);
+    return;
+  }
   if (step > finest) step = finest;
   if (step < 1) step = 1;
   for (int64_t t = 0; t < info->q_len; t += step) {

@@ -74,6 +74,17 @@ static int32_t setup_count(void *user, const twh_tile_info *tile)
   return 0;
 }
 
+/* What was not given is 0, the library's default. */
+static void setup_method(const options *given, twh_plan_options *how)
+{
+  how->method = given->method;
+  if (given->seed != OPTIONS_ABSENT) how->seed = (uint64_t)given->seed;
+  if (given->samples != OPTIONS_ABSENT) how->samples = given->samples;
+  if (given->strata != OPTIONS_ABSENT) how->strata = given->strata;
+  if (given->exact_sinks != OPTIONS_ABSENT) how->exact_sinks = given->exact_sinks;
+  if (given->exact_window != OPTIONS_ABSENT) how->exact_window = given->exact_window;
+}
+
 static int setup_plan(const options *given, setup *out, complaint *error)
 {
   twh_plan_options how;
@@ -85,6 +96,8 @@ static int setup_plan(const options *given, setup *out, complaint *error)
   twh_plan_info_init(&out->info);
   twh_plan_options_init(&how);
   if (given->measure) how.flags |= TWH_PLAN_MEASURE;
+  setup_method(given, &how);
+  out->method = given->method;
   out->measured = given->measure;
   status = twh_plan_create(out->host.context, &out->work.problem, out->oracle, out->oracles, &how, &out->plan, &failure);
   if (status >= 0) status = twh_plan_get_info(out->plan, &out->info, &failure);
@@ -172,4 +185,7 @@ void setup_json(json_object *object, const setup *all)
   json_real(object, "host_flops", info->host_flops);
   json_whole(object, "host_pairs", info->host_pairs);
   json_real(object, "visible_pairs", info->visible_pairs);
+  json_text(object, "method", options_method_name(all->method));
+  json_whole(object, "sampled_keys", info->sampled_keys);
+  json_whole(object, "drawn_tiles", info->drawn_tiles);
 }

@@ -28,6 +28,7 @@ typedef struct setup {
   twh_plan     *plan;
   twh_plan_info info;
   int           measured; /* info.cost is in seconds */
+  int32_t       method;   /* TWH_METHOD_* */
 } setup;
 
 /* Everything that `given` asks for; `command` says whether sizes or arrays. Destroy it also after a failure. */

@@ -17,16 +17,41 @@ const sketch_kind sketch_kinds[SKETCH_KINDS] = {
   { "upper", "#007a5a", "#fff", "from a beginning that grows" },
   { "band", "#c95f9b", "#000", "between two such edges" },
   { "host", "#333", "#fff", "computed by the host" },
+  { "sampled", "#c30", "#000", "drawn keys, for all others" },
   { "sinks", "#3b2f8f", "#fff", "sink keys that lead the slot" },
 };
 
 int sketch_kind_of(const twh_tile_info *tile)
 {
   if (tile->mask_mode == 0) return SKETCH_HOST;
+  if (tile->flags & TWH_TILE_DRAWN) return SKETCH_SAMPLED;
   return tile->shape == TWH_SHAPE_LOWER   ? SKETCH_LOWER
          : tile->shape == TWH_SHAPE_UPPER ? SKETCH_UPPER
          : tile->shape == TWH_SHAPE_BAND  ? SKETCH_BAND
                                           : SKETCH_FULL;
+}
+
+/* The first row, of the tile's, where what it sees ends (ends: 1) or begins behind key `key`: neither ever falls. */
+static int64_t sketch_behind(const twh_tile_info *info, int64_t key, int ends)
+{
+  int64_t low = 0, high = info->q_len, begin, len;
+
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    twh_tile_keys(info, middle, &begin, &len);
+    if (begin + (ends ? len : 0) > key)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+int64_t sketch_key(const sketch_tile *tile, int64_t t, int64_t *first, int64_t *end)
+{
+  *first = tile->row + sketch_behind(tile->info, tile->info->k_begin + t, 1);
+  *end = tile->row + sketch_behind(tile->info, tile->info->k_begin + t, 0);
+  return tile->origin + twh_tile_drawn_key(tile->info, t);
 }
 
 int sketch_range(const sketch_tile *tile, int64_t row, int64_t *from, int64_t *to)
@@ -34,6 +59,16 @@ int sketch_range(const sketch_tile *tile, int64_t row, int64_t *from, int64_t *t
   const twh_tile_info *info = tile->info;
   int64_t              begin, len, t = tile->turn_rows ? tile->row + info->q_len - 1 - row : row - tile->row;
 
+  if (tile->scattered) {
+    *from = INT64_MAX;
+    *to = INT64_MIN;
+    for (t = 0; t < info->k_len; ++t) {
+      int64_t key = tile->origin + twh_tile_drawn_key(info, t);
+      if (key < *from) *from = key;
+      if (key >= *to) *to = key + 1;
+    }
+    return info->k_len > 0;
+  }
   twh_tile_keys(info, t, &begin, &len);
   begin -= info->k_begin;
   *from = tile->key + (tile->turn_keys ? info->k_len - begin - len : begin);
@@ -97,6 +132,13 @@ int sketch_shows(const sketch_view *view, const sketch_tile *tile)
 
   if (info->sink_len > 0 && first < end && tile->sink < view->key + view->keys && tile->sink + info->sink_len > view->key)
     return 1;
+  if (tile->scattered) {
+    for (int64_t t = 0; t < info->k_len && first < end; ++t) {
+      int64_t key = tile->origin + twh_tile_drawn_key(info, t);
+      if (key >= view->key && key < view->key + view->keys) return 1;
+    }
+    return 0;
+  }
   if (tile->key >= view->key + view->keys || tile->key + info->k_len <= view->key) return 0;
   for (; first < end; first += step) {
     if (sketch_cut(view, tile, first, &from, &to)) return 1;
@@ -119,6 +161,17 @@ static void sketch_put(sketch_pen *pen, int first, double x, double y)
   svg_number(pen->to, x);
   putc(' ', pen->to);
   svg_number(pen->to, y);
+}
+
+static void sketch_put_rect(FILE *to, double x, double y, double width, double height)
+{
+  const double numbers[5] = { x, y, width, height, -width };
+
+  for (int i = 0; i < 5; ++i) {
+    putc("M hvh"[i], to);
+    svg_number(to, numbers[i]);
+  }
+  putc('z', to);
 }
 
 static void sketch_point(sketch_pen *pen, double key, double row)
@@ -220,6 +273,73 @@ static void sketch_label(FILE *to, const sketch_view *view, const sketch_tile *t
   }
 }
 
+/* ---- drawn keys ---------------------------------------------------------------------------------------------------------- */
+
+enum { SKETCH_MARKS = 1024 };
+
+void sketch_number(FILE *to, const sketch_view *view, const sketch_tile *tile, const char *label, double *x)
+{
+  int64_t first, end, from, until;
+  double  y, height, size, width, left;
+
+  (void)sketch_rows(view, tile, &first, &end);
+  if (first >= end || !sketch_cut(view, tile, first, &from, &until)) return;
+  y = sketch_y(view, (double)first);
+  height = sketch_y(view, (double)end) - y;
+  size = fmin(12.0, height / 1.1);
+  width = 0.64 * size * (double)strlen(label) + 2.0;
+  left = fmax(sketch_x(view, (double)from) + 3.0, *x);
+  if (size < 6.5 || left + width > sketch_x(view, (double)until)) return;
+  svg_rect(to, left, y + (height - size) / 2, width, size, "fill=\"#fff\" fill-opacity=\"0.85\"");
+  svg_text(to, left + width / 2, y + height / 2 + 0.36 * size, size, 1000.0, "text-anchor=\"middle\" fill=\"#000\"", label);
+  *x = left + width + 4.0;
+}
+
+/* Of one of the columns that a view is cut into: the rows that have a mark there. */
+typedef struct sketch_cell {
+  int64_t first, end;
+} sketch_cell;
+
+enum { SKETCH_CELLS = 1024 };
+
+static void sketch_mark(const sketch_view *view, const sketch_tile *tile, sketch_cell *cells, int n)
+{
+  int64_t top, bottom;
+
+  (void)sketch_rows(view, tile, &top, &bottom);
+  for (int64_t t = 0; t < tile->info->k_len; ++t) {
+    int64_t      first, end, key = sketch_key(tile, t, &first, &end) - view->key;
+    sketch_cell *cell;
+    first = sketch_max(first, top);
+    end = sketch_min(end, bottom);
+    if (first >= end || key < 0 || key >= view->keys) continue;
+    cell = &cells[n == view->keys ? (int)key : (int)((double)key * ((double)n / (double)view->keys))];
+    cell->first = cell->end > 0 ? sketch_min(first, cell->first) : first;
+    cell->end = sketch_max(end, cell->end);
+  }
+}
+
+/* A mark for each key over the rows that see it. None is thinner than a pixel, and those side by side are one, so that the text
+ * does not grow with the number of keys. */
+static void sketch_marks(FILE *to, const sketch_view *view, const sketch_tile *tile)
+{
+  const sketch_kind *kind = &sketch_kinds[sketch_kind_of(tile->info)];
+  sketch_cell        cells[SKETCH_CELLS + 1];
+  int                n = (int)fmin((double)view->keys, fmin(fmax(view->width, 1.0), SKETCH_CELLS)), drawn = 0;
+  double             width = view->width / (double)n, y;
+
+  memset(cells, 0, sizeof cells);
+  sketch_mark(view, tile, cells, n);
+  for (int i = 0, next; i < n; i = next) {
+    for (next = i + 1; cells[next].first == cells[i].first && cells[next].end == cells[i].end && next < n;) ++next;
+    if (cells[i].end == 0) continue;
+    if (!drawn++) fprintf(to, "<path class=\"%s\" fill=\"%s\" d=\"", kind->name, kind->colour);
+    y = sketch_y(view, (double)cells[i].first);
+    sketch_put_rect(to, view->x + i * width, y, (next - i) * width, sketch_y(view, (double)cells[i].end) - y);
+  }
+  if (drawn) fputs("\"/>\n", to);
+}
+
 /* ---- drawing ------------------------------------------------------------------------------------------------------------- */
 
 static void sketch_sinks(FILE *to, const sketch_view *view, const sketch_tile *tile, int64_t first, int64_t end)
@@ -255,6 +375,10 @@ void sketch_draw(FILE *to, const sketch_view *view, const sketch_tile *tile, con
   int                drawn = 0;
 
   if (tile->info->sink_len > 0) sketch_sinks(to, view, tile, first, end);
+  if (tile->scattered) {
+    sketch_marks(to, view, tile);
+    return;
+  }
   memset(&pen, 0, sizeof pen);
   pen.to = to;
   pen.view = view;

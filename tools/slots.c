@@ -84,7 +84,8 @@ void slots_draw(FILE *to, slots_sheet *sheet, const setup *all, const twh_tile_i
   placed.info = tile;
   placed.row = tile->q_at;
   placed.key = tile->k_at;
-  placed.sink = 0;
+  placed.sink = placed.origin = 0;
+  placed.scattered = 0;
   placed.turn_keys = tile->reversed;
   placed.turn_rows = slots_turns(tile);
   workload_sequence(&all->work, tile->sequence, &sequence);

@@ -251,3 +251,47 @@ double truth_lse_error(const truth_sample *sample, const npy_array *lse, int all
 {
   return truth_error(sample, sample->lse, lse, 1, all);
 }
+
+/* |a - b|_2 / |b|_2 of a row; where b is 0, |a|_2. Numbers of f32 have squares that double holds. */
+static double truth_relative(const npy_array *array, int64_t from, const double *right, int64_t dim)
+{
+  double difference = 0.0, norm = 0.0;
+
+  for (int64_t c = 0; c < dim; ++c) {
+    double a = rounding_load(array->data, array->dtype, from + c), b = right[c];
+    if (a != b) difference += (a - b) * (a - b); /* equal infinities differ by nothing */
+    norm += b * b;
+  }
+  return difference == 0.0 ? 0.0 : norm > 0.0 ? sqrt(difference / norm) : sqrt(difference);
+}
+
+static int truth_compare(const void *a, const void *b)
+{
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+int truth_row_errors(const truth_sample *sample, const npy_array *out, double *median, double *most, complaint *error)
+{
+  const workload *work = sample->work;
+  int64_t         heads = work->batch * work->problem.q_heads, rows = sample->rows, n = heads * rows, dim = work->problem.v_dim;
+  double         *errors = (double *)truth_array((int64_t)sizeof *errors, heads, rows, 1, 1);
+  int             nan = 0;
+
+  *median = *most = 0.0;
+  if (!errors) return complaint_make(error, EXIT_FAILED, "not enough memory for --verify; give fewer rows (--verify=ROWS)");
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t row = i / rows * work->q_rows + sample->row[i % rows];
+    errors[i] = truth_relative(out, row * dim, sample->out + i * dim, dim);
+    nan |= isnan(errors[i]);
+  }
+  if (nan) {
+    *median = *most = (double)NAN;
+  } else if (n > 0) {
+    qsort(errors, (size_t)n, sizeof *errors, truth_compare);
+    *median = errors[n / 2] / 2 + errors[(n - 1) / 2] / 2;
+    *most = errors[n - 1];
+  }
+  free(errors);
+  return 0;
+}

@@ -34,4 +34,8 @@ double truth_bias(const truth_sample *sample, int64_t batch, int64_t head, int64
 double truth_out_error(const truth_sample *sample, const npy_array *out, int all);
 double truth_lse_error(const truth_sample *sample, const npy_array *lse, int all);
 
+/* The median and the largest of all rows' |o - R|_2 / |R|_2, of out with all rows of the problem; a row of zeros R counts
+ * |o|_2. Both are NaN once a row is. */
+int truth_row_errors(const truth_sample *sample, const npy_array *out, double *median, double *most, complaint *error);
+
 #endif

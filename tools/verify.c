@@ -165,12 +165,16 @@ int verify_run(const setup *all, const npy_array *out, const npy_array *lse, int
   twh_error_init(&failure);
   twh_oracle_desc_init(&desc);
   errors->max_abs_error = errors->one_call_error = errors->max_lse_error = 0.0;
+  errors->median_rel_error = errors->max_rel_error = 0.0;
   if (twh_oracle_get_desc(all->oracle[all->info.oracle], &desc, &failure) < 0)
     return wording_complain(error, &failure, "--verify");
   if (rows == OPTIONS_ABSENT) rows = INT64_MAX;
   failed = truth_create(&all->work, desc.dtype, desc.mask_dtype ? desc.mask_dtype : desc.dtype, rows, &sample, error);
   if (!failed) failed = truth_compute(&sample, all->host.workers, error);
   if (!failed) errors->max_abs_error = truth_out_error(&sample, out, 1);
+  if (!failed && all->method != TWH_METHOD_EXACT) {
+    failed = truth_row_errors(&sample, out, &errors->median_rel_error, &errors->max_rel_error, error);
+  }
   if (!failed && lse->data) errors->max_lse_error = truth_lse_error(&sample, lse, 1);
   if (!failed) failed = verify_one_call(all, &sample, out->dtype, &errors->one_call_error, error);
   truth_finish(&sample);

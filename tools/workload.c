@@ -157,7 +157,7 @@ static int workload_noise(const options *given, workload *out, complaint *error)
     }
     failed = npy_allocate("--random", TWH_F32, 4, shape, arrays[i], error);
     if (failed) return failed;
-    noise_fill(arrays[i], given->seed, i);
+    noise_fill(arrays[i], given->random_seed, i);
     twh_tensor_dense(tensors[i], TWH_F32, arrays[i]->data, shape[1], shape[2], shape[3]);
   }
   return 0;

@@ -579,5 +579,34 @@ else
   refused 1 'dtype=f16' plan --q-len 8 --oracle blis,dtype=f16
 fi
 
+# ---- sampled keys --------------------------------------------------------------------------------------------------------
+
+kernel=reference,len=64,v=17,nomask,causal
+run 0 plan --q-len 1000 --dim 16 --oracle $kernel --json && is method '"exact"' && is sampled_keys 0 && is drawn_tiles 0
+run 0 plan --q-len 1000 --dim 16 --method sampled --oracle $kernel --json && is method '"sampled"' && is calls 16 &&
+  is sampled_keys 1024 && is drawn_tiles 16
+run 0 plan --q-len 1024 --dim 16 --causal --method sampled --oracle $kernel --json && is tiles 31 && is drawn_tiles 14
+run 0 plan --q-len 1000 --dim 16 --method sampled --samples 4 --strata 2 --oracle $kernel --json && is calls 64
+run 0 plan --q-len 1024 --dim 16 --causal --method hybrid --exact-sinks 70 --exact-window 64 --oracle $kernel && has '^sampled '
+run 0 run --random 2 --q-len 700 --q-heads 2 --dim 16 --method sampled --seed 3 --verify --oracle $kernel --json &&
+  is method '"sampled"' && is calls 22
+sampled=$(json median_rel_error)
+run 0 run --random 2 --q-len 700 --q-heads 2 --dim 16 --method sampled --seed 3 --verify --oracle $kernel --json &&
+  is median_rel_error "$sampled"
+run 0 run --random 2 --q-len 700 --q-heads 2 --dim 16 --method sampled --seed 4 --verify --oracle $kernel --json &&
+  if [ "$(json median_rel_error)" = "$sampled" ]; then bad "another seed draws the same keys"; else good; fi
+run 0 run --random 2 --q-len 700 --q-heads 2 --dim 16 --method sampled --samples 11 --verify --oracle $kernel --json &&
+  is sampled_keys 0 && is method '"sampled"' && holds 'max_abs_error < 1e-5'
+run 0 run --random 2 --q-len 700 --dim 16 --causal --method hybrid --verify --oracle $kernel && has 'results are estimates' &&
+  has '^error of a row'
+run 0 plan --q-len 512 --causal --method hybrid --samples 2 --oracle reference,len=32,v=65,nomask,causal --svg sampled.svg &&
+  if grep -q 'class="sampled"' sampled.svg && python3 -c 'import sys, xml.dom.minidom as d; d.parse("sampled.svg")'; then good
+  else bad "no drawn keys in the picture"; fi
+refused 2 "'some'" plan --q-len 64 --method some --oracle $kernel
+refused 2 '--seed goes with' plan --q-len 64 --seed 1 --oracle $kernel
+refused 2 '--exact-window goes with' plan --q-len 64 --method sampled --exact-window 3 --oracle $kernel
+refused 2 '--samples' plan --q-len 64 --method sampled --samples 0 --oracle $kernel
+refused 1 'strata' plan --q-len 64 --method sampled --samples 3 --strata 2 --oracle $kernel
+
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]
