@@ -79,7 +79,7 @@ static const options_row options_rows[] = {
   { "--measure", OPTIONS_BOTH, OPTIONS_FLAG, OPTIONS_FIELD(measure), 0, NULL,
     "time a few calls of each kernel and plan by that, not by cost_us" },
   { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
-    "compare the result with float64, and with one call of full length; ROWS = that many rows of each head" },
+    "compare the result with float64, by rows where keys are drawn, and with one call; ROWS = that many rows of each head" },
   { "--threads", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(threads), 0, "T", "threads to work with; default: 1" },
   { "--svg", OPTIONS_PLAN, OPTIONS_TEXT, OPTIONS_FIELD(svg), 0, "FILE",
     "draw the pattern with its tiles, and how they fill slots" },
@@ -251,7 +251,8 @@ static int options_method(options *out, complaint *error)
       return complaint_make(error, EXIT_USAGE, "%s goes with --method %shybrid", names[i], i < 3 ? "sampled or " : "");
     }
     if (values[i] < least[i]) {
-      return complaint_make(error, EXIT_USAGE, "%s: %lld is less than %lld", names[i], (long long)values[i], (long long)least[i]);
+      return complaint_make(error, EXIT_USAGE, "%s: %lld is less than %lld", names[i], (long long)values[i],
+                            (long long)least[i]);
     }
   }
   return 0;

@@ -25,11 +25,11 @@ typedef struct options {
   const char *sink_logits, *mask, *key_bias, *slopes, *lens, *batch_lens; /* as given; NULL = not given */
   const char *q, *k, *v, *out, *lse, *svg;
   const char *oracle[OPTIONS_ORACLES_MAX];
-  int         oracles;              /* that were given */
-  int64_t     verify_rows, threads; /* rows: OPTIONS_ABSENT = all */
-  int64_t     random_seed;          /* with random */
-  int32_t     method;               /* TWH_METHOD_* */
-  const char *method_name;          /* as given */
+  int         oracles;                                          /* that were given */
+  int64_t     verify_rows, threads;                             /* rows: OPTIONS_ABSENT = all */
+  int64_t     random_seed;                                      /* with random */
+  int32_t     method;                                           /* TWH_METHOD_* */
+  const char *method_name;                                      /* as given */
   int64_t     seed, samples, strata, exact_sinks, exact_window; /* of twh_plan_options; OPTIONS_ABSENT: not given */
 } options;
 

@@ -31,7 +31,7 @@ typedef struct picture {
   int64_t      marks_one, marks_group; /* keys drawn in them */
   int64_t      number_row;             /* of the last number above drawn keys in a visit; and where it ends */
   double       number_x;
-  int          stacked, many;          /* many: too many tiles to draw each */
+  int          stacked, many; /* many: too many tiles to draw each */
   raster       cells;
   sketch_view  view, inset;                  /* inset.rows 0: none */
   int64_t      middle;                       /* a row, of which the inset shows the surroundings; what its tiles are like: */

@@ -17,7 +17,7 @@ const sketch_kind sketch_kinds[SKETCH_KINDS] = {
   { "upper", "#007a5a", "#fff", "from a beginning that grows" },
   { "band", "#c95f9b", "#000", "between two such edges" },
   { "host", "#333", "#fff", "computed by the host" },
-  { "sampled", "#c30", "#000", "drawn keys, for all others" },
+  { "sampled", "#c30", "#fff", "drawn keys, for all others" },
   { "sinks", "#3b2f8f", "#fff", "sink keys that lead the slot" },
 };
 

@@ -18,8 +18,8 @@ extern const sketch_kind sketch_kinds[SKETCH_KINDS];
 int sketch_kind_of(const twh_tile_info *tile);
 
 /* Where a tile lies on a plane of rows, downwards, and columns, to the right: its first row, the column of its first key, and
- * that of its first sink. turn_rows, turn_keys: they stand in reverse order. scattered: its keys are drawn ones, each in a column
- * of its own, of which key 0 of the sequence is in column `origin`. */
+ * that of its first sink. turn_rows, turn_keys: they stand in reverse order. scattered: its keys are drawn ones, each in a
+ * column of its own; key 0 of the sequence is in column `origin`. */
 typedef struct sketch_tile {
   const twh_tile_info *info;
   int64_t              row, key, sink, origin;
@@ -52,8 +52,8 @@ int sketch_shows(const sketch_view *view, const sketch_tile *tile);
  * shape needs: rows that change evenly are one line, and rows thinner than half a pixel are passed over. */
 void sketch_draw(FILE *to, const sketch_view *view, const sketch_tile *tile, const char *label);
 
-/* The number of a scattered tile, which sketch_draw leaves out, since marks of other tiles would cover it. *x: where the numbers
- * before it end, of tiles over the same rows; 0: there are none. */
+/* The number of a scattered tile, which sketch_draw leaves out, since marks of other tiles would cover it. *x: where the
+ * numbers before it end, of tiles over the same rows; 0: there are none. */
 void sketch_number(FILE *to, const sketch_view *view, const sketch_tile *tile, const char *label, double *x);
 
 #endif

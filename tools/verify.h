@@ -7,8 +7,8 @@
 #include "setup.h"
 
 typedef struct verify_errors {
-  double max_abs_error, one_call_error; /* of the output: of this run, and of one call of full length */
-  double max_lse_error;                 /* only where the lse was computed */
+  double max_abs_error, one_call_error;   /* of the output: of this run, and of one call of full length */
+  double max_lse_error;                   /* only where the lse was computed */
   double median_rel_error, max_rel_error; /* of rows, |o - R|_2 / |R|_2: only where keys may be drawn */
 } verify_errors;
 

@@ -3,9 +3,11 @@
     definition.py Q.npy K.npy V.npy OUT.npy LSE.npy TOLERANCE [OPTION...]
 
 Options as the command has them: --causal, --left, --right, --sink-tokens, --q-offset, --scale, --lens, --alibi,
---key-bias FILE, --sink-logits FILE. Ends with 1, and a line, where out or lse are farther off than the tolerance, or NaN.
+--key-bias FILE, --sink-logits FILE; others mean nothing here. Ends with 1, and a line, where out or lse are farther off than the
+tolerance, or NaN. With --rel-errors MEDIAN,LARGEST they may be, but these must be the relative errors of the rows of out.
 """
 import math
+import statistics
 import struct
 import sys
 
@@ -76,7 +78,7 @@ def main(q_path, k_path, v_path, out_path, lse_path, tolerance, *words):
     if "--lens" in given:
         lens = [int(n) for n in given["--lens"].split(",")]
         sequences = [(sum(lens[:i]), n, sum(lens[:i]), n) for i, n in enumerate(lens)]
-    worst, compared = 0.0, 0
+    worst, compared, relative = 0.0, 0, []
     for b in range(batch):
         for h in range(heads):
             for q_begin, q_len, k_begin, k_len in sequences:
@@ -89,13 +91,23 @@ def main(q_path, k_path, v_path, out_path, lse_path, tolerance, *words):
                     total = sum(math.exp(x - top) for x in logits + [sinks(h)]) if top > -math.inf else 0.0
                     right = top + math.log(total) if total else -math.inf
                     differences = [0.0 if right == lse(b, h, q_begin + i) else abs(right - lse(b, h, q_begin + i))]
+                    squares, norm = 0.0, 0.0
                     for c in range(v.shape[3]):
                         value = sum(math.exp(x - top) * v(b, h // group, k_begin + j, c) for x, j in zip(logits, keys))
-                        differences.append(abs((value / total if total else 0.0) - out(b, h, q_begin + i, c)))
+                        value = value / total if total else 0.0
+                        differences.append(abs(value - out(b, h, q_begin + i, c)))
+                        squares, norm = squares + differences[-1] ** 2, norm + value ** 2
+                    relative.append(math.sqrt(squares / norm if norm else squares))
                     for difference in differences:
                         if not difference <= worst:
                             worst = difference
                     compared += len(differences)
+    if "--rel-errors" in given:
+        said, right = [float(x) for x in given["--rel-errors"].split(",")], (statistics.median(relative), max(relative))
+        if all(abs(a - b) <= float(tolerance) * b for a, b in zip(said, right)):
+            return 0
+        print("relative errors are %g, %g, not %g, %g" % (*right, *said))
+        return 1
     if compared and worst <= float(tolerance):
         return 0
     print("compared %d numbers, the largest difference is %g" % (compared, worst))

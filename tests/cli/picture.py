@@ -1,11 +1,12 @@
 """Looks at what `twoheads plan --svg` has drawn, for test_cli.sh.
 
-    picture.py FILE.svg PLAN.json BYTES ROWS KEYS
+    picture.py FILE.svg PLAN.json BYTES ROWS KEYS [EXACT SAMPLED]
 
 Ends with 1, and a line for each thing that is wrong: the file is well-formed and of few kinds of elements, holds no more
 than BYTES, and nothing is outside the page; its legend has as many tiles of each kind as the plan says. Where each tile is
 drawn (of one sequence and head, or all of both) there are as many as the legend says, and together they cover as many pairs
-as are visible; where there are too many, each kind of the legend shows, and the inset has numbers.
+as are visible, or, where keys are drawn, EXACT pairs and SAMPLED ones; where there are too many, each kind of the legend shows,
+and the inset has numbers.
 """
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 SPACE = "{http://www.w3.org/2000/svg}"
-KINDS = ("full", "lower", "upper", "band", "host", "sinks")
+KINDS = ("full", "lower", "upper", "band", "host", "sampled", "sinks")
 wrong = []
 
 
@@ -59,7 +60,7 @@ def inside(root, width, height):
         expect(all(-0.01 <= x <= width + 0.01 and -0.01 <= y <= height + 0.01 for x, y in points), "%s outside the page" % name)
 
 
-def main(svg, plan, size, rows, keys):
+def main(svg, plan, size, rows, keys, *drawn_pairs):
     figures = json.load(open(plan))
     root = ElementTree.parse(svg).getroot()
     width, height = float(root.get("width")), float(root.get("height"))
@@ -69,16 +70,20 @@ def main(svg, plan, size, rows, keys):
 
     legend = dict.fromkeys(KINDS, 0)
     for text in root.iter(SPACE + "text"):
-        match = re.match(r"(\d+) (full|lower|upper|band|host|sinks):", text.text or "")
+        match = re.match(r"(\d+) (%s):" % "|".join(KINDS), text.text or "")
         if match:
             legend[match.group(2)] = int(match.group(1))
     shapes = ("full", "lower", "upper", "band")
-    tiles = sum(legend[kind] for kind in shapes) + legend["host"]
+    tiles = sum(legend[kind] for kind in shapes) + legend["host"] + legend["sampled"]
     expect(tiles == figures["tiles"], "%d tiles in the legend" % tiles)
     expect(legend["host"] == figures["host_tiles"], "%d tiles of the host" % legend["host"])
+    expect(legend["sampled"] == figures["drawn_tiles"], "%d tiles of drawn keys" % legend["sampled"])
     for kind in shapes:
         most = figures[kind + "_tiles"]
-        expect(most - legend["host"] <= legend[kind] <= most, "%d %s" % (legend[kind], kind))
+        expect(most - legend["host"] - legend["sampled"] <= legend[kind] <= most, "%d %s" % (legend[kind], kind))
+    words = [text.text or "" for text in root.iter(SPACE + "text")]
+    method = "; %s: %d keys drawn" % (figures["method"], figures["sampled_keys"])
+    expect(any(method in text for text in words) == (figures["method"] != "exact"), "no method in the captions")
 
     groups = {group.get("id"): group for group in root.iter(SPACE + "g")}
     expect(("tiles" in groups) != ("raster" in groups), "neither tiles nor a raster")
@@ -94,20 +99,28 @@ def main(svg, plan, size, rows, keys):
     if "tiles" in groups:
         frame = next(box(e) for e in root if e.tag == SPACE + "rect" and e.get("fill") == "none")
         pair = (frame[2] - frame[0]) * (frame[3] - frame[1]) / max(1, int(rows) * int(keys))
-        covered = 0.0
+        covered, sampled = 0.0, 0.0
         for element in drawn:
             if element.tag == SPACE + "path":
                 parts = [area(corners) for corners in polygons(element)]
                 expect(min(parts) > 0, "a path turned inside out")
-                covered += sum(parts)
-            elif element.tag == SPACE + "rect":
+                if element.get("class") == "sampled":
+                    sampled += sum(parts)
+                    behind = [part for part in polygons(element)
+                              if part[1][0] - frame[0] > part[0][1] - frame[1] + 0.02 or part[0][0] < frame[0] - 0.01]
+                    expect(not behind or not any(text.startswith("Causal") for text in words), "drawn keys that no row sees")
+                else:
+                    covered += sum(parts)
+            elif element.get("class") == "sinks":
                 x, y, right, bottom = box(element)
                 covered += (right - x) * (bottom - y)
-        for kind in shapes + ("host",):
+        for kind in shapes + ("host", "sampled"):
             count = sum(e.tag == SPACE + "path" and e.get("class") == kind for e in drawn)
             expect(count == legend[kind], "%d paths for %d %s" % (count, legend[kind], kind))
-        visible = figures["visible_pairs"]
-        expect(abs(covered / pair - visible) <= 0.01 * visible, "%.1f of %.0f pairs covered" % (covered / pair, visible))
+        expected = drawn_pairs or (figures["visible_pairs"], 0)
+        for what, got, right in zip(("exact", "sampled"), (covered, sampled), expected):
+            near = right == "any" or abs(got / pair - float(right)) <= 0.01 * float(right)
+            expect(near, "%.1f of %s %s pairs covered" % (got / pair, right, what))
     for text in wrong:
         print(text)
     return len(wrong) > 0

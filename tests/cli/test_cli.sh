@@ -69,7 +69,8 @@ is() {
 holds() {
   expression=$1
   for key in max_abs_error one_call_error max_lse_error wall_s oracle_s utilisation calls lower_bound_calls workspace_bytes \
-    calls_per_n_over_m full_tiles lower_tiles upper_tiles band_tiles host_tiles tiles slots_used estimated_s host_rows; do
+    calls_per_n_over_m full_tiles lower_tiles upper_tiles band_tiles host_tiles tiles slots_used estimated_s host_rows median_rel_error \
+    max_rel_error sampled_keys drawn_tiles; do
     case $expression in *$key*) ;; *) continue ;; esac
     expression=$(echo "$expression" | sed "s/\b$key\b/($(json $key | sed 's/null/,/'))/g")
   done
@@ -86,14 +87,16 @@ has() {
   if grep -q -e "$1" stdout; then good; else bad "no '$1' in the output"; fi
 }
 
-# picture BYTES ROWS KEYS ARGUMENT...: plan --svg draws what the plan says, in so many bytes (see picture.py).
+# picture BYTES ROWS KEYS ARGUMENT...: plan --svg draws what the plan says, in so many bytes (see picture.py). In place of KEYS also
+# KEYS:EXACT:SAMPLED, the pairs of exact and of drawn keys; any: marks that are wider.
 picture() {
   bytes=$1
   rows=$2
-  keys=$3
+  keys=$(echo "$3" | tr : ' ')
   shift 3
   run 0 plan "$@" --svg picture.svg --json || return 1
-  if python3 "$source/tests/cli/picture.py" picture.svg stdout "$bytes" "$rows" "$keys" >stderr 2>&1; then
+  # shellcheck disable=SC2086 # several words
+  if python3 "$source/tests/cli/picture.py" picture.svg stdout "$bytes" "$rows" $keys >stderr 2>&1; then
     good
   else
     bad "the picture of twoheads plan $*"
@@ -112,6 +115,20 @@ defined() {
     good
   else
     bad "not what the definition says: $* on $oracle"
+  fi
+}
+
+# estimated OPTION...: a run on q.npy, k.npy and v.npy in which keys are drawn; the errors that --verify tells are those that the
+# definition gives, written down a second time.
+estimated() {
+  run 0 run --q q.npy --k k.npy --v v.npy -o o.npy --lse l.npy --verify --json "$@" || return 1
+  holds 'drawn_tiles > 0 && sampled_keys >= drawn_tiles && median_rel_error > 0.01 && median_rel_error <= max_rel_error'
+  holds 'max_abs_error > 0.001 && max_lse_error > 0 && one_call_error < 1e-6'
+  errors=$(json median_rel_error),$(json max_rel_error)
+  if python3 "$source/tests/cli/definition.py" q.npy k.npy v.npy o.npy l.npy 1e-4 --rel-errors "$errors" "$@" >stderr 2>&1; then
+    good
+  else
+    bad "not the errors of: $*"
   fi
 }
 
@@ -180,6 +197,27 @@ done
 for number in '' 1x nan inf -inf 1e999; do
   refused 2 '--scale' plan --q-len 8 --scale "$number" --oracle reference
 done
+for method in '' all Sampled sample hybrid, 1; do
+  refused 2 "--method: '$method'" plan --q-len 8 --method "$method" --oracle reference
+  refused 2 "--method: '$method'" run --random 1 --q-len 8 --method="$method" --oracle reference
+done
+for option in --method --seed --samples --strata --exact-sinks --exact-window; do
+  refused 2 "$option is no option of check" check $option 1 --oracle reference
+  refused 2 "$option needs a value" plan --q-len 8 --oracle reference $option
+  case $option in --method) continue ;; esac
+  refused 2 "$option goes with --method" plan --q-len 8 $option 1 --oracle reference
+  refused 2 "$option goes with --method" run --random 1 --q-len 8 --method exact $option 1 --oracle reference
+  for number in '' 1.5 x 99999999999999999999; do
+    refused 2 "$option: '$number'" plan --q-len 8 --method hybrid $option "$number" --oracle reference
+  done
+done
+for option in --samples --strata --exact-sinks; do
+  refused 2 "$option: 0 is less than 1" plan --q-len 8 --method hybrid $option 0 --oracle reference
+done
+refused 2 '--exact-window: -1 is less than 0' plan --q-len 8 --method hybrid --exact-window -1 --oracle reference
+refused 2 '--exact-sinks goes with --method hybrid' plan --q-len 8 --method sampled --exact-sinks 1 --oracle reference
+refused 2 '--exact-window goes with --method hybrid' plan --q-len 8 --method sampled --exact-window 0 --oracle reference
+refused 2 '--seed is given twice' plan --q-len 8 --method sampled --seed 1 --seed 2 --oracle reference
 for number in 0 -1 1025 x; do
   refused 2 '--threads' run --threads "$number" --q q --k k --v v -o o --oracle reference
 done
@@ -240,6 +278,32 @@ run 0 plan --q-len 64 --causal --oracle reference,len=32,lse --oracle reference,
 run 0 plan --q-len 640 --oracle reference,len=128,nomask,slots=3,cost_us=1 --oracle reference,len=512,nomask,cost_us=1000 --json
 is oracle 0 && is calls_by_oracle "[$(json calls), 0]"
 
+# Keys that are drawn: one block of them for each block of queries, or as many as asked for; the diagonal is exact.
+run 0 plan $problem --oracle reference,nomask,lse --json && is method '"exact"' && is sampled_keys 0 && is drawn_tiles 0
+drawing='--q-len 1024 --oracle reference,len=64,nomask,lse --json'
+run 0 plan $drawing --method exact && is method '"exact"' && is calls 256 && is drawn_tiles 0
+run 0 plan $drawing --method sampled && is method '"sampled"' && is calls 16 && is sampled_keys 1024 && is drawn_tiles 16
+run 0 plan $drawing --method sampled --seed -5 --samples 3 && is calls 48 && is sampled_keys 3072 && is drawn_tiles 48
+run 0 plan $drawing --method sampled --strata 2 && is calls 32
+run 0 plan $drawing --method sampled --strata 2 --samples 4 --seed 9223372036854775807 && is calls 64
+run 0 plan $drawing --method sampled --samples 16 && is calls 256 && is drawn_tiles 0
+run 0 plan $drawing --method hybrid && is method '"hybrid"' && holds 'calls > 32 && calls <= 48 && drawn_tiles == 16'
+run 0 plan $drawing --method hybrid --exact-window 1 && window=$(json calls) && holds 'calls > 48 && calls <= 80'
+run 0 plan $drawing --method hybrid --exact-window 65 && holds "calls > $window && calls <= 112"
+run 0 plan $drawing --method hybrid --exact-window 1 --exact-sinks 64 && is calls "$window"
+run 0 plan $drawing --method hybrid --exact-window 1 --exact-sinks 65 && holds "calls > $window && calls <= 96"
+run 0 plan $drawing --method hybrid --exact-window 0 --exact-sinks 1 --samples 2 --strata 1 && holds 'drawn_tiles == 32'
+run 0 plan --q-len 1024 --causal --oracle reference,len=64,nomask,causal,lse --method sampled --json && is calls 31
+run 0 plan --q-len 1024 --causal --left 99 --oracle reference,len=64,lse --method sampled --json && is drawn_tiles 0
+run 0 plan --q-len 1024 --oracle reference,len=64,lse --method sampled && has '^sampled .* estimates'
+refused 1 '--samples is 3; it must be a multiple of --strata 2' plan $drawing --method sampled --samples 3 --strata 2
+refused 1 '--samples is 9223372036854775807' plan $drawing --method sampled --samples 9223372036854775807
+refused 1 '--strata is 1048577' plan $drawing --method sampled --strata 1048577
+refused 1 '--exact-sinks is 9223372036854775807' plan $drawing --method hybrid --exact-sinks 9223372036854775807
+refused 1 '--exact-window is 9223372036854775807' plan $drawing --method hybrid --exact-window 9223372036854775807
+./make_npy m.npy '|b1' lower 64 64
+refused 1 '^twoheads: --method: .*--mask' plan --q-len 64 --mask m.npy --method sampled --oracle reference,len=16,lse
+
 # Ragged batches.
 printf '5, 40\t0\n33 100\n' >lens.txt
 run 0 plan --lens 5,40,0,33,100 --causal --oracle reference,len=32,lse --json && all=$(json calls)
@@ -284,6 +348,20 @@ picture 40000 65536 65536 --q-len 65536 --causal --left 255 --sink-tokens 4 --or
 picture 60000 65536 65536 --q-len 65536 --causal --left 299 --sink-tokens 64 --oracle reference,len=512,nomask,v=65,qk=80
 picture 200000 60001 60001 --q-len 60001 --left 333 --right 100 --oracle reference,len=500,causal,v=65,qk=80
 picture 40000 1048576 1048576 --q-len 1048576 --causal --left 4095 --sink-tokens 4 --oracle reference,len=512,v=65,qk=80
+# Marks of drawn keys: so many rows of a block times so many keys of a sample, apart from what is exact.
+picture 40000 256 256:0:8192 --q-len 256 --method sampled --oracle reference,len=32,nomask,lse
+picture 60000 256 256:0:16384 --q-len 256 --method sampled --strata 2 --oracle reference,len=32,nomask,lse
+picture 40000 256 256:5248:6144 --q-len 256 --causal --method sampled --oracle reference,len=32,mask,lse
+picture 40000 256 256:5248:6144 --q-len 256 --causal --method sampled --oracle reference,len=32,causal,v=65
+run 0 plan --q-len 256 --causal --method sampled --oracle reference,len=32,causal,v=65 --svg other.svg && same picture.svg other.svg
+run 0 plan --q-len 256 --causal --method sampled --seed 1 --oracle reference,len=32,causal,v=65 --svg other.svg
+cmp -s picture.svg other.svg && bad 'two seeds give the same picture' || good
+picture 40000 300 100:0:19200 --q-len 100 --q-heads 3 --kv-heads 1 --method sampled --samples 2 --oracle reference,len=32,nomask,lse
+picture 40000 64 600:0:4096 --q-len 64 --kv-len 600 --method sampled --oracle reference,len=64,nomask,lse
+picture 40000 64 16384:0:any --q-len 64 --kv-len 16384 --method sampled --oracle reference,len=64,nomask,lse
+picture 40000 65536 65536 --q-len 65536 --causal --method hybrid --oracle reference,len=512,causal,v=65
+picture 40000 8192 8192 --q-len 8192 --method sampled --samples 2 --oracle reference,len=256,nomask,lse
+picture 99000 500 500:25634:5440 --lens 300,0,200 --causal --method hybrid --exact-window 20 --oracle reference,len=16,lse
 run 0 plan --q-len 64 --oracle reference,len=32,lse --svg picture.svg && has '^problem'
 cp plugin.so 'a<b>&"c.so'
 picture 40000 80 80 --q-len 80 --dim 4 --oracle 'plugin:./a<b>&"c.so'
@@ -396,6 +474,48 @@ run 0 run $small --causal --alibi slopes.npy --oracle reference,len=8,lse,qk=7 -
 refused 1 'the number of tokens is 23, but 22' run $small --lens 9,13 --oracle reference
 ./make_npy w.npy '<f8' normal:1:1 2 6 23 4
 refused 1 'the batch is 2' run --q w.npy --k w.npy --v w.npy -o o.npy --lens 9,14 --oracle reference
+
+# Drawn keys: the same for the same seed, whatever the threads; errors are told, not judged.
+./make_npy q.npy '<f4' normal:1:1 2 60 4
+./make_npy k.npy '<f4' normal:1:2 2 60 4
+./make_npy v.npy '<f4' normal:1:3 2 60 3
+drawing='--oracle reference,len=8,lse'
+estimated $drawing --method sampled && is method '"sampled"' && is sampled_keys 128 && is calls 16
+estimated $drawing --method sampled --seed 7 --samples 4 --strata 2
+estimated $drawing --method sampled --causal
+estimated $drawing --method hybrid --exact-sinks 9 --exact-window 3 --samples 2 && is method '"hybrid"'
+estimated $drawing --method hybrid --lens 33,27
+run 0 run $small $drawing --method sampled --samples 8 --verify --json && is drawn_tiles 0 && holds 'max_rel_error < 1e-5'
+holds 'median_rel_error > 0'
+run 0 run $small $drawing --verify --json && is method '"exact"' && is max_rel_error '' && is median_rel_error ''
+run 0 run $small $drawing --method sampled --json && is max_rel_error '' && mv o.npy one.npy
+run 0 run $small $drawing --method sampled --seed 0 --threads 3 && same o.npy one.npy
+run 0 run $small $drawing --method sampled --seed 1
+cmp -s o.npy one.npy && bad 'two seeds draw the same' || good
+run 0 run $small $drawing --method sampled --verify=7 && has '^keys drawn  *128 .* estimates$' && has '^error of a row .*median'
+run 0 run $small $drawing --method sampled --samples 8 --verify && has '^keys drawn  *0 .* exact'
+run 0 run $small $drawing --method sampled && has ' estimates$'
+run 0 run --random 3 --seed 4 --method sampled --q-len 50 --dim 8 --oracle reference,len=8,lse --verify=1 --json
+holds 'median_rel_error == max_rel_error && max_rel_error > 0.01'
+run 0 run --random 3 --method sampled --q-len 0 --oracle reference,len=8,lse --verify --json && holds 'max_rel_error == 0'
+# Values of 1 and -1 in turn, all keys alike: exactly 0, and what a sample finds counts as it is.
+python3 - <<'EOF'
+import struct
+def save(path, numbers, shape):
+    head = "{'descr': '<f4', 'fortran_order': False, 'shape': %s, }" % (shape,)
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    data = b"\x93NUMPY\x01\0" + struct.pack("<H", len(head)) + head.encode() + struct.pack("<%df" % len(numbers), *numbers)
+    open(path, "wb").write(data)
+save("q.npy", [0] * 60, (60, 1))
+save("v.npy", [(-1) ** i for i in range(60)], (60, 1))
+save("n.npy", [float("nan") if i == 29 else 0 for i in range(60)], (60, 1))
+EOF
+cp q.npy k.npy
+estimated --method sampled --oracle reference,len=9,lse
+holds 'max_rel_error <= 1 && max_rel_error == max_abs_error'
+"$command" run --q n.npy --k k.npy --v v.npy -o o.npy --oracle reference,len=9,lse --method sampled --verify --json >stdout 2>stderr
+[ $? = 1 ] && grep -q NaN stderr && good || bad "one row of NaN passes for an estimate"
+is max_rel_error null && is median_rel_error null
 
 # Random arrays: the same for the same seed, of mean 0 and deviation 1, and no file is needed.
 random='--q-len 50 --q-heads 2 --dim 8 --causal --oracle reference,len=16,lse'
@@ -534,6 +654,11 @@ ls ./*.tmp >/dev/null 2>&1 && bad 'temporary files are left' || good
 code=$?
 [ $code = 1 ] && [ "$(wc -l <stderr)" = 1 ] && grep -q NaN stderr && good || bad "NaN passes the comparison: exit code $code"
 is max_abs_error null
+"$command" run --q q.npy --k k.npy --v n.npy -o o.npy --oracle reference,len=16,lse --method sampled --verify --json >stdout 2>stderr
+code=$?
+[ $code = 1 ] && grep -q NaN stderr && good || bad "NaN passes for an estimate: exit code $code"
+is max_rel_error null
+is median_rel_error null
 
 # ---- plugins -------------------------------------------------------------------------------------------------------------
 
