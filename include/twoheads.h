@@ -483,7 +483,7 @@ typedef struct twh_plan_info {
   int64_t  host_tiles;            /* tiles that the host computes itself: no call; their pairs are in host_pairs */
   int64_t  slots_used;            /* of all planned calls; fewer than tiles where several share one */
   int64_t  drawn_tiles;           /* tiles of drawn keys */
-  int64_t  sampled_keys;          /* keys that were drawn, in all of them */
+  int64_t  sampled_keys;          /* keys that are drawn, over all units */
 } twh_plan_info;
 
 /* The plan in figures. out->struct_size must be set. Returns: TWH_OK; TWH_E_ARGUMENT. Threads: any. Since 0.1. */

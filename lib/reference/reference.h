@@ -30,11 +30,16 @@ TWH_DEFINE_INIT(twh_reference_options)
 TWH_MUST_USE twh_status twh_reference_oracle_create(const twh_context *context, const twh_oracle_desc *desc,
                                                     const twh_reference_options *options, twh_oracle **out, twh_error *error);
 
-/* The same for a small transformer (twh_oracle_from_transformer): any weights, any dtype. desc: copied; run, release and user must be
- * zero, load is the caller's. max_concurrent_batches 0 = 1024. The kernel's own error code is ENOMEM.
+/* The same for a small transformer (twh_oracle_from_transformer): any weights, any dtype. desc: copied; load, run, release and
+ * user must be zero. max_concurrent_batches 0 = 1024. The kernel's own error code is ENOMEM.
+ * Projections, what a head gives and x after each layer are rounded to dtype; sums beyond f32 are infinite.
  * Returns: all of twh_oracle_from_transformer. Threads: any. */
 TWH_MUST_USE twh_status twh_reference_transformer_create(const twh_context *context, const twh_transformer_oracle_desc *desc,
                                                          twh_oracle **out, twh_error *error);
+
+/* The kernel of it, as a twh_transformer_oracle_desc.run, for those who want to stand in between. user: a const
+ * twh_transformer_oracle_desc * with the shape, dtype and scale. Returns 0; ENOMEM. Threads: any. */
+int32_t twh_reference_transformer_run(void *user, const twh_transformer_call *const *calls, int64_t n);
 
 #ifdef __cplusplus
 }

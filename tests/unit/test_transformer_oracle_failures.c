@@ -1,8 +1,5 @@
-/* A small transformer as an oracle: descriptions that are refused, kernels that fail or lie, memory that is not there, several
- * threads at once, and whole problems compared with an attention kernel of one slot. */
-#include "support.h"
-
-#include "reference/reference.h"
+/* A small transformer as an oracle: descriptions that are refused, kernels that fail or lie, memory that is not there. */
+#include "support_tile.h"
 
 #include <errno.h>
 
@@ -14,7 +11,7 @@ typedef struct small_kernel {
   int                         nan_calls;      /* 1: results are NaN */
 } small_kernel;
 
-/* A transformer whose heads give the mean of their values: enough for what is tested here, and quick. */
+/* A transformer whose heads add nothing to x: enough for what is tested here, and quick. */
 static int32_t small_run(void *user, const twh_transformer_call *const *calls, int64_t n)
 {
   small_kernel *kernel = (small_kernel *)user;
@@ -71,7 +68,10 @@ typedef struct small_row {
 } small_row;
 
 #define SMALL_FIELD(field, value, status) \
-  {#field, offsetof(twh_transformer_oracle_desc, field), (int32_t)sizeof(((twh_transformer_oracle_desc *)0)->field), value, status}
+  { \
+#    field, offsetof(twh_transformer_oracle_desc, field), (int32_t)sizeof(((twh_transformer_oracle_desc *)0)->field), value, \
+      status \
+  }
 
 static const small_row small_rows[] = {
   SMALL_FIELD(layers, 0, TWH_E_ARGUMENT),
@@ -93,6 +93,7 @@ static const small_row small_rows[] = {
   SMALL_FIELD(flags, 1, TWH_E_VERSION),
   SMALL_FIELD(alignment, 48, TWH_E_ARGUMENT),
   SMALL_FIELD(alignment, -64, TWH_E_ARGUMENT),
+  SMALL_FIELD(alignment, INT64_C(1) << 62, TWH_E_ARGUMENT),
   SMALL_FIELD(max_calls_per_batch, -1, TWH_E_ARGUMENT),
   SMALL_FIELD(max_concurrent_batches, -1, TWH_E_ARGUMENT),
   SMALL_FIELD(struct_size, 0, TWH_E_ARGUMENT),
@@ -133,14 +134,15 @@ static void scales_and_costs_are_refused_by_name(void **state)
   int          i;
   (void)state;
   twh_error_init(&error);
-  for (i = 0; i < 4; ++i) {
+  for (i = 0; i < 6; ++i) {
+    static const char *const words[] = { "scale", "scale", "scale", "cost_per_call", "cost_per_batch", "run" };
     small_begin(&kernel);
-    if (i == 0) kernel.desc.scale = 0;
-    if (i == 1) kernel.desc.scale = NAN;
-    if (i == 2) kernel.desc.cost_per_call = -1;
-    if (i == 3) kernel.desc.run = NULL;
-    assert_int_equal(twh_oracle_from_transformer(NULL, &kernel.desc, &oracle, &error), TWH_E_ARGUMENT);
-    assert_non_null(strstr(error.message, i < 2 ? "scale" : i == 2 ? "cost_per_call" : "run"));
+    if (i < 3) kernel.desc.scale = i == 0 ? 0 : i == 1 ? (double)NAN : (double)INFINITY;
+    if (i == 3) kernel.desc.cost_per_call = -1;
+    if (i == 4) kernel.desc.cost_per_batch = NAN;
+    if (i == 5) kernel.desc.run = NULL;
+    support_assert_status(twh_oracle_from_transformer(NULL, &kernel.desc, &oracle, &error), TWH_E_ARGUMENT, &error, words[i]);
+    assert_null(oracle);
     assert_int_equal(kernel.loaded + kernel.released, 0);
   }
   assert_int_equal(twh_oracle_from_transformer(NULL, NULL, &oracle, NULL), TWH_E_ARGUMENT);
@@ -162,7 +164,8 @@ static void a_newer_description_must_be_zero_beyond(void **state)
   twh_oracle_destroy(oracle);
   assert_int_equal(kernel.released, 1);
   longer[sizeof longer - 1] = 1;
-  assert_int_equal(twh_oracle_from_transformer(NULL, (twh_transformer_oracle_desc *)(void *)longer, &oracle, NULL), TWH_E_VERSION);
+  assert_int_equal(twh_oracle_from_transformer(NULL, (twh_transformer_oracle_desc *)(void *)longer, &oracle, NULL),
+                   TWH_E_VERSION);
 }
 
 static void a_refusing_load_keeps_its_user(void **state)
@@ -317,147 +320,109 @@ static void a_kernel_that_returns_nan_is_replaced_by_the_host(void **state)
   support_tensors_destroy(&tensors);
 }
 
-/* Problems on small transformers, beside the same problem on an attention kernel with one slot. */
-typedef struct small_case {
-  int64_t  layers, heads, q_heads, kv_heads, length, left; /* left -1: no window; -2: not causal either */
-  int64_t  spare, batch;
-  uint32_t masks;
-} small_case;
+/* ---- a kernel that lies ---- */
 
-static const small_case small_cases[] = {
-  {1, 1, 1, 1, 20, -2, 0, 1, TWH_MASK_NONE},
-  {2, 2, 3, 3, 50, -2, 0, 1, TWH_MASK_NONE},
-  {2, 4, 12, 12, 64, -2, 0, 1, TWH_MASK_NONE | TWH_MASK_CAUSAL},
-  {3, 1, 4, 2, 61, -1, 0, 1, TWH_MASK_CAUSAL},
-  {3, 4, 6, 3, 45, -1, 3, 2, TWH_MASK_NONE | TWH_MASK_CAUSAL},
-  {2, 3, 2, 1, 70, 9, 4, 1, TWH_MASK_CAUSAL},
-  {1, 3, 2, 2, 40, 5, 4, 3, TWH_MASK_NONE},
-};
-
-static void small_case_problem(const small_case *c, twh_problem *problem, twh_pattern *pattern)
-{
-  twh_pattern_init(pattern);
-  pattern->flags = (c->left > -2 ? TWH_CAUSAL : 0u) | (c->left >= 0 ? TWH_LEFT : 0u);
-  pattern->left = c->left >= 0 ? c->left : 0;
-  twh_problem_init(problem);
-  problem->batch = c->batch;
-  problem->q_heads = c->q_heads;
-  problem->kv_heads = c->kv_heads;
-  problem->q_len = problem->k_len = c->length;
-  problem->qk_dim = 8;
-  problem->v_dim = 7;
-  problem->pattern = pattern;
-}
-
-/* [0]: the small transformer, [1]: the attention kernel. */
-static void small_case_oracles(const small_case *c, twh_oracle *oracles[2])
-{
+/* The reference kernel, whose output is then spoiled in one row of the columns that slot 1 writes. */
+typedef struct small_liar {
   twh_transformer_oracle_desc desc;
-  twh_oracle_desc             one;
-  twh_transformer_oracle_desc_init(&desc);
-  twh_oracle_desc_init(&one);
-  desc.layers = c->layers;
-  desc.heads = c->heads;
-  one.slots = 1;
-  desc.length = one.q_len = one.k_len = 16;
-  desc.qk_dim = one.qk_dim = 8 + c->spare;
-  desc.v_dim = one.v_dim = 8;
-  desc.model_dim = c->layers * c->heads * 2 * (desc.qk_dim + desc.v_dim);
-  desc.dtype = one.dtype = TWH_F32;
-  desc.mask_modes = one.mask_modes = c->masks;
-  desc.scale = one.scale = 0.3;
-  desc.max_calls_per_batch = 7;
-  assert_int_equal(twh_reference_transformer_create(NULL, &desc, &oracles[0], NULL), TWH_OK);
-  assert_int_equal(twh_reference_oracle_create(NULL, &one, NULL, &oracles[1], NULL), TWH_OK);
-}
+  double                      lie; /* 0: none */
+} small_liar;
 
-static void small_case_check(const small_case *c, int64_t number)
+static int32_t small_liar_run(void *user, const twh_transformer_call *const *calls, int64_t n)
 {
-  const int64_t   slots = c->layers * c->heads;
-  support_fill    fill;
-  support_random  random = support_random_at(7, (uint64_t)number);
-  support_tensors tensors;
-  support_answer  truth, got;
-  twh_problem     problem;
-  twh_pattern     pattern;
-  twh_oracle     *oracles[2] = {NULL, NULL};
-  twh_plan_info   info[2];
-  twh_run_stats   stats[2];
-  int             k;
-  memset(&fill, 0, sizeof fill);
-  fill.logit_std = 1.5;
-  small_case_problem(c, &problem, &pattern);
-  small_case_oracles(c, oracles);
-  support_tensors_create(&tensors, &problem, TWH_F32, SUPPORT_DENSE, 0);
-  support_tensors_fill(&tensors, &problem, &fill, &random);
-  support_answer_truth(&truth, &problem, &tensors);
-  for (k = 0; k < 2; ++k) {
-    twh_run_stats_init(&stats[k]);
-    support_tensors_clear(&tensors);
-    assert_int_equal(small_solve(NULL, oracles[k], &tensors, &problem, &info[k], &stats[k], NULL), TWH_OK);
-    support_answer_read(&got, &problem, &tensors);
-    if (!(support_answer_out_error(&got, &truth) < 4e-6))
-      fail_msg("case %d, oracle %d: error %g", (int)number, k, support_answer_out_error(&got, &truth));
-    assert_int_equal(stats[k].calls, info[k].calls + stats[k].repair_calls);
-    support_answer_destroy(&got);
+  const small_liar *liar = (const small_liar *)user;
+  int32_t           code = twh_reference_transformer_run(user, calls, n);
+  int64_t           i, c;
+  for (i = 0; i < n && code == 0 && liar->lie != 0; ++i) {
+    const twh_operand *wo = &calls[i]->weights->wo;
+    for (c = 0; c < liar->desc.model_dim; ++c)
+      if (support_load(wo->data, liar->desc.dtype, wo->slot_stride + c) != 0)
+        support_store(calls[i]->out, liar->desc.dtype, 4 * liar->desc.model_dim + c, liar->lie);
   }
-  if (c->left == -2) {
-    assert_int_equal(info[0].calls, (info[1].calls + slots - 1) / slots);
-  } else { /* each mask mode and kind of tile ends with a call that may be partly empty */
-    assert_true(info[0].calls <= info[1].calls / slots + 4);
-  }
-  twh_oracle_destroy(oracles[0]);
-  twh_oracle_destroy(oracles[1]);
-  support_answer_destroy(&truth);
-  support_tensors_destroy(&tensors);
+  return code;
 }
 
-static void problems_take_a_share_of_the_calls(void **state)
+/* Only the slot in which it stands is computed without the kernel. */
+static void a_slot_that_is_not_finite_is_computed_alone(void **state)
 {
-  int64_t i;
+  static const double  lies[] = { NAN, INFINITY, -INFINITY };
+  static const int32_t dtypes[] = { TWH_F32, TWH_BF16, TWH_F16 };
+  int64_t              n, i;
   (void)state;
-  for (i = 0; i < SUPPORT_COUNT(small_cases); ++i) small_case_check(&small_cases[i], i);
-}
-
-/* Several batches at once must have scratch of their own. */
-static void batches_run_at_the_same_time(void **state)
-{
-  twh_transformer_oracle_desc desc;
-  twh_problem                 problem;
-  support_tensors             tensors;
-  support_memory              memory;
-  twh_context                *context = support_context(&memory, 4, 4);
-  unsigned char               first[3 * 20 * 4 * sizeof(float)];
-  int                         threads;
-  (void)state;
-  small_problem(&problem, &tensors);
-  for (threads = 0; threads < 2; ++threads) {
-    twh_oracle   *oracle = NULL;
-    twh_plan_info info;
-    twh_run_stats stats;
-    twh_transformer_oracle_desc_init(&desc);
-    desc.layers = 1;
-    desc.heads = 2;
-    desc.length = 4;
-    desc.qk_dim = 4;
-    desc.v_dim = 5;
-    desc.model_dim = 36;
-    desc.dtype = TWH_F32;
-    desc.mask_modes = TWH_MASK_NONE;
-    desc.scale = 0.5;
-    desc.max_calls_per_batch = 2;
-    desc.max_concurrent_batches = threads ? 4 : 1;
-    twh_run_stats_init(&stats);
-    assert_int_equal(twh_reference_transformer_create(context, &desc, &oracle, NULL), TWH_OK);
-    support_tensors_clear(&tensors);
-    assert_int_equal(small_solve(threads ? context : NULL, oracle, &tensors, &problem, &info, &stats, NULL), TWH_OK);
-    if (threads == 0) memcpy(first, tensors.out.data, sizeof first);
-    assert_memory_equal(first, tensors.out.data, sizeof first);
+  for (n = 0; n < 9; ++n) {
+    small_liar     liar;
+    small_kernel   kernel;
+    support_tile   tile;
+    tile_result    honest, got, want;
+    tile_shape     shape = { TWH_MASK_NONE, 0, 0, 0, TILE_GAPS, 2.0, 0.0 };
+    support_random random = support_random_at(6, (uint64_t)n);
+    twh_oracle    *oracle = NULL;
+    small_begin(&kernel);
+    memset(&liar, 0, sizeof liar);
+    liar.desc = kernel.desc;
+    liar.desc.dtype = dtypes[n / 3];
+    liar.desc.run = small_liar_run;
+    liar.desc.load = NULL;
+    liar.desc.release = NULL;
+    liar.desc.user = &liar;
+    assert_int_equal(twh_oracle_from_transformer(NULL, &liar.desc, &oracle, NULL), TWH_OK);
+    tile_create(&tile, oracle, &shape, &random);
+    tile_run(&honest, &tile, oracle);
+    liar.lie = lies[n % 3];
+    tile_run(&got, &tile, oracle);
+    tile_truth(&want, &tile);
+    for (i = 0; i < got.rows * got.dim; ++i) {
+      const int64_t slot = i / (8 * got.dim);
+      if (slot != 1) assert_true(got.out[i] == honest.out[i]);
+      assert_true(fabs(got.out[i] - want.out[i]) <= 0.5001 * support_ulp(want.out[i], dtypes[n / 3]));
+    }
+    tile_result_destroy(&honest);
+    tile_result_destroy(&got);
+    tile_result_destroy(&want);
+    tile_destroy(&tile);
     twh_oracle_destroy(oracle);
   }
-  twh_context_destroy(context);
-  assert_int_equal(memory.live_blocks, 0);
-  support_tensors_destroy(&tensors);
+}
+
+/* By a kernel that changes nothing a slot gets 0; the host's own slots are the attention. So it shows which slots of which call
+ * the host computed: those with a NaN, each in its own call. */
+static void each_call_has_its_own_slots_computed_alone(void **state)
+{
+  small_kernel    kernel;
+  support_tile    tile[3];
+  support_random  random = support_random_at(4, 4);
+  tile_shape      shape = { TWH_MASK_NONE, 0, 0, 0, TILE_DECLARED, 1.0, 0.0 };
+  twh_oracle     *oracle = NULL;
+  const twh_call *calls[3];
+  float          *out[3];
+  int64_t         i, s;
+  int             again;
+  (void)state;
+  small_begin(&kernel);
+  assert_int_equal(twh_oracle_from_transformer(NULL, &kernel.desc, &oracle, NULL), TWH_OK);
+  for (i = 0; i < 3; ++i) {
+    tile_create(&tile[i], oracle, &shape, &random);
+    out[i] = (float *)malloc(sizeof(float) * 6 * 8 * 5);
+    assert_non_null(out[i]);
+    tile[i].call.out = out[i];
+    calls[i] = &tile[i].call;
+    ((float *)tile[i].memory[0])[(2 * i + 1) * 8 * 4] = NAN; /* row 0 of slot 1, 3, 5 */
+  }
+  for (again = 0; again < 2; ++again) { /* then the calls in another order, with the same memory */
+    assert_int_equal(tile[0].desc.run(tile[0].desc.user, calls, 3), 0);
+    for (i = 0; i < 3; ++i)
+      for (s = 0; s < 6; ++s) {
+        assert_int_equal(isnan(out[i][s * 40]) != 0, s == 2 * i + 1);
+        assert_int_equal(out[i][s * 40 + 39] != 0, s == 2 * i + 1);
+      }
+    calls[0] = &tile[2].call;
+    calls[2] = &tile[0].call;
+  }
+  for (i = 0; i < 3; ++i) {
+    free(out[i]);
+    tile_destroy(&tile[i]);
+  }
+  twh_oracle_destroy(oracle);
 }
 
 int main(void)
@@ -470,8 +435,8 @@ int main(void)
     cmocka_unit_test(a_failing_kernel_tells_its_code_and_call),
     cmocka_unit_test(missing_memory_is_reported_and_nothing_leaks),
     cmocka_unit_test(a_kernel_that_returns_nan_is_replaced_by_the_host),
-    cmocka_unit_test(problems_take_a_share_of_the_calls),
-    cmocka_unit_test(batches_run_at_the_same_time),
+    cmocka_unit_test(a_slot_that_is_not_finite_is_computed_alone),
+    cmocka_unit_test(each_call_has_its_own_slots_computed_alone),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

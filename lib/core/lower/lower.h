@@ -11,6 +11,9 @@
 #include "core/base/base.h"
 #include "core/records.h"
 
+/* How many pairs a kernel computes while the host scores one. */
+enum { TWH__HOST_COST = 32 };
+
 /* What the patterns of a problem ask of a way. */
 typedef struct twh__needs {
   int32_t cuts;     /* 1: some patch is no rectangle */

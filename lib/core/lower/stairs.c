@@ -10,7 +10,6 @@ enum {
   STAIRS_SIZES = 1024,     /* that a search looks at */
   STAIRS_STEPS_MOST = 40,
   STAIRS_LEAF_MOST = 64,   /* rows of the largest triangle that the host may compute */
-  STAIRS_HOST_FACTOR = 32, /* how many pairs a kernel computes while the host computes one */
   STAIRS_LEVELS = (int)(sizeof ((twh__lowering *)0)->stair_size / sizeof(int64_t)) - 1
 };
 
@@ -48,7 +47,7 @@ static double stairs_best(stairs_search *search, int64_t n)
   }
   if (search->count == STAIRS_SIZES) return (double)INT64_MAX; /* halving, which is tried first, has found a way long before */
   if (n <= STAIRS_LEAF_MOST) {
-    best.cost = STAIRS_HOST_FACTOR * (double)n * (double)(n + 1) / 2 / ((double)lowering->q_len * (double)lowering->k_len);
+    best.cost = TWH__HOST_COST * (double)n * (double)(n + 1) / 2 / ((double)lowering->q_len * (double)lowering->k_len);
   }
   for (int64_t steps = 2; steps <= twh__min(n, twh__min(lowering->codes + 2, STAIRS_STEPS_MOST)); ++steps) {
     int64_t b = twh__ceil_div(n, steps);

@@ -26,19 +26,21 @@ static sample_blocks sample_split(const twh__span *span, const twh__unit *unit, 
 {
   const twh__sampling *sampling = &span->sampling;
   const int64_t        k_block = twh__grid_keys(grid, span->kind), origin = span->k_offset / k_block;
-  const int64_t        first = span->q_offset + unit->first, last = first + unit->rows - 1; /* positions */
+  const int64_t        own = twh__span_row(span, unit->first) + span->q_origin; /* absolute position of the first row */
   sample_blocks        blocks;
 
   blocks.all = twh__cover_exact_patches(span, unit, grid);
   blocks.keys = blocks.all - twh__ceil_div(span->sinks, k_block);
   blocks.sinks = 0;
   blocks.from = blocks.to = blocks.keys;
-  if (span->kind == TWH__SPAN_CAUSAL) blocks.from = sample_clamp((first + 1) / k_block - origin, 0, blocks.keys);
+  if (span->kind == TWH__SPAN_CAUSAL)
+    blocks.from = sample_clamp((span->q_offset + unit->first + 1) / k_block - origin, 0, blocks.keys);
   if (!sampling->hybrid) return blocks;
   blocks.sinks = twh__min(blocks.keys, twh__ceil_div(span->k_offset - origin * k_block + sampling->sinks, k_block));
-  blocks.from = sample_clamp(twh__floor_div(first - sampling->window, k_block) - origin, blocks.sinks, blocks.from);
+  blocks.from = sample_clamp(twh__floor_div(own - sampling->window, k_block) - origin, blocks.sinks, blocks.from);
   if (span->kind == TWH__SPAN_FULL) {
-    blocks.to = sample_clamp(twh__floor_div(last + sampling->window, k_block) + 1 - origin, blocks.from, blocks.keys);
+    const int64_t last = own + unit->rows - 1 + sampling->window;
+    blocks.to = sample_clamp(twh__floor_div(last, k_block) + 1 - origin, blocks.from, blocks.keys);
   }
   return blocks;
 }

@@ -4,9 +4,6 @@
 
 #include "core/plan/problem.h"
 
-/* How many pairs a kernel computes while the host scores one. */
-#define CREATE_HOST_COST 32
-
 /* A way that stands later in the table moves more data for each call: it must cost so much less. */
 #define CREATE_WORTH_WHILE 0.99
 
@@ -40,7 +37,7 @@ twh_status twh__plan_go(twh_plan *plan, const twh_oracle_desc *desc, int32_t way
   status = twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
   if (TWH__FAILED(status)) return status;
   *cost = twh__plan_cost(plan, &plan->tally) +
-          CREATE_HOST_COST * plan->tally.host_pairs / twh__plan_call_pairs(desc) * kernel->cost_call;
+          TWH__HOST_COST * plan->tally.host_pairs / twh__plan_call_pairs(desc) * kernel->cost_call;
   return TWH_OK;
 }
 

@@ -71,8 +71,8 @@ static void tally_tile(tally_count *count, const twh__span *span, const twh__til
   tally->host_pairs += twh__lower_host_pairs(lowering, tile) * (double)times;
   if (span->sampling.samples > 0) tally->sampled_pairs += twh__lower_visible(tile) * (double)times;
   if (tile->sample.stratum > 0) {
-    int64_t keys = 0;
-    if (!twh__multiply(tile->keys, times, &keys)) count->overflow = 1;
+    int64_t keys = 0, second = tile->level == 0 && tile->ordinal % 2 == 1; /* of a rectangle in two triangles: the same keys */
+    if (!twh__multiply(second ? 0 : tile->keys, times, &keys)) count->overflow = 1;
     tally_add(count, &tally->drawn_tiles, times);
     tally_add(count, &tally->drawn_keys, keys);
   }

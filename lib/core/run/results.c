@@ -7,10 +7,7 @@
 
 #include "core/run/run.h"
 
-enum {
-  RESULTS_ROWS = 16,     /* merged together */
-  RESULTS_HOST_COST = 32 /* pairs that a kernel computes while the host scores one */
-};
+enum { RESULTS_ROWS = 16 }; /* merged together */
 
 void twh__run_result(const twh__run *run, const twh__bundle *bundle, const twh__attention *attention, int64_t b, int64_t s,
                      int64_t t, const twh__source *source, twh__result *result)
@@ -70,7 +67,7 @@ static int results_is_repairable(const twh__run *run, const twh__bundle *bundle,
   int32_t reading = twh__run_reading(run, bundle);
 
   if (tile->host || (reading != TWH__READ_ANCHOR && reading != TWH__READ_ANCHOR_SHARE)) return 0;
-  return tile->mode != TWH__MODE_HOST && rows * RESULTS_HOST_COST > twh__run_kernel(run, bundle)->lowering.q_len;
+  return tile->mode != TWH__MODE_HOST && rows * TWH__HOST_COST > twh__run_kernel(run, bundle)->lowering.q_len;
 }
 
 static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const twh__source *source)

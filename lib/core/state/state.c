@@ -11,12 +11,14 @@
 
 enum { STATE_PIECE = 64 };
 
-/* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= STATE_PIECE columns. */
+/* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= STATE_PIECE columns. A leaf's factor comes
+ * first: so a leaf has the same bits whether it is merged at once, or becomes a node before. */
 TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n,
                                    int64_t dim)
 {
   const char *row;
   float       piece[STATE_PIECE];
+  double      factor;
 
   if (from->b) {
     const double *wide = from->b + at * dim + first;
@@ -24,16 +26,17 @@ TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t a
     return;
   }
   row = from->out + at * from->row_bytes;
+  factor = from->factor[at];
   for (int64_t done = 0, count; done < n; done += count) { /* slice by slice */
     int64_t     column = first + done, inside = column % from->slice_dim;
     const char *values = row + column / from->slice_dim * from->slice_bytes + inside * twh__dtype_bytes(from->dtype);
     count = twh__min(n - done, from->slice_dim - inside);
     if (from->dtype == TWH_F32) {
       const float *narrow = (const float *)(const void *)values;
-      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (double)narrow[c];
+      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (factor * (double)narrow[c]);
     } else {
       twh__to_f32(piece, values, from->dtype, count);
-      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (double)piece[c];
+      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (factor * (double)piece[c]);
     }
   }
 }
@@ -45,13 +48,14 @@ TWH__CLONES static void state_add(double *to, const double *const part[TWH__FAN]
 }
 
 /* Most of the work of most executes: a row of four leaves in f32, in one pass. */
-TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__FAN], const double w[TWH__FAN], int64_t n)
+TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__FAN], const double w[TWH__FAN],
+                                         const double f[TWH__FAN], int64_t n)
 {
   const float *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
-  double       w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
+  double       w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3], f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3];
 
   for (int64_t c = 0; c < n; ++c) {
-    to[c] = (w0 * (double)b0[c] + w1 * (double)b1[c]) + (w2 * (double)b2[c] + w3 * (double)b3[c]);
+    to[c] = (w0 * (f0 * (double)b0[c]) + w1 * (f1 * (double)b1[c])) + (w2 * (f2 * (double)b2[c]) + w3 * (f3 * (double)b3[c]));
   }
 }
 
@@ -81,14 +85,15 @@ static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN
                                const double w[TWH__FAN], double scale, int64_t dim)
 {
   const float *b[TWH__FAN];
-  double       weight[TWH__FAN];
+  double       weight[TWH__FAN], factor[TWH__FAN];
 
   for (int i = 0; i < TWH__FAN; ++i) {
     const twh__state *leaf = from[i];
     b[i] = (const float *)(const void *)(leaf->out + at[i] * leaf->row_bytes);
-    weight[i] = w[i] * scale * leaf->factor[at[i]];
+    weight[i] = w[i] * scale;
+    factor[i] = leaf->factor[at[i]];
   }
-  state_add_leaves(to, b, weight, dim);
+  state_add_leaves(to, b, weight, factor, dim);
 }
 
 static void state_merge_nodes(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
@@ -141,7 +146,7 @@ static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], 
       part[i] = zeros;
       if (w[i] == 0) continue; /* neutral, or nothing beside the others */
       part[i] = memory[i];
-      state_read(memory[i], from[i], at[i], from[i]->b ? w[i] * scale : w[i] * scale * from[i]->factor[at[i]], done, n, dim);
+      state_read(memory[i], from[i], at[i], w[i] * scale, done, n, dim);
     }
     state_add(to + done, part, n);
   }
@@ -151,7 +156,7 @@ static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], 
 static void state_merge_spread(const twh__state *into, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
                                const double w[TWH__FAN], double m, int64_t r, int64_t dim)
 {
-  double sums[3] = { 0, 0, 0 }, factor[TWH__FAN] = { 0 }, output[STATE_PIECE];
+  double  sums[3] = { 0, 0, 0 }, factor[TWH__FAN] = { 0 }, output[STATE_PIECE];
   double *to = into->spread + r * TWH__SPREAD(dim);
 
   for (int i = 0; i < TWH__FAN; ++i) {
@@ -173,7 +178,7 @@ static void state_merge_spread(const twh__state *into, const twh__state *const f
     for (int i = 0; i < TWH__FAN; ++i) {
       const double *own = factor[i] != 0 && from[i]->b ? from[i]->spread + at[i] * TWH__SPREAD(dim) + 3 + first : NULL;
       if (factor[i] == 0) continue;
-      if (!own) state_read(output, from[i], at[i], from[i]->factor[at[i]], first, n, dim);
+      if (!own) state_read(output, from[i], at[i], 1, first, n, dim);
       for (int64_t c = 0; c < n; ++c) {
         one[c] += factor[i] * (own ? own[c] : output[c]);
         two[c] += factor[i] * factor[i] * (own ? own[dim + c] : output[c]);
@@ -223,9 +228,8 @@ void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__
     into->a[r] = count == 0 ? 0 : a;
     if (count == 0 || (count == 1 && from[only] == into)) continue;
     if (count == 1) {
-      double factor = from[only]->b ? 1 : from[only]->factor[at[only]];
       for (int64_t c = 0; c < dim; c += STATE_PIECE) {
-        state_read(to + c, from[only], at[only], factor, c, twh__min(STATE_PIECE, dim - c), dim);
+        state_read(to + c, from[only], at[only], 1, c, twh__min(STATE_PIECE, dim - c), dim);
       }
     } else if (kind == 0 || w[0] == 0 || w[1] == 0 || w[2] == 0 || w[3] == 0) {
       state_merge_any(to, from, at, w, scale, dim); /* a weight of 0 must not meet whatever stands there */
