@@ -423,11 +423,15 @@ enum { TWH_PLAN_MEASURE = 1 << 0 };
  * which is lse, are not unbiased. Nothing guards against one dominant key that is not drawn. See docs/theory.md. */
 enum { TWH_METHOD_EXACT = 0, TWH_METHOD_SAMPLED = 1, TWH_METHOD_HYBRID = 2 };
 
-/* How the errors of sampled rows are estimated, for tensors.error. An opaque kernel tells nothing of it by itself.
- * REPLICATES: from how much the samples of a block of rows differ: `samples` at least 2, strata 1, and no more calls than without.
- *   Two samples are enough where a row has many value columns. It is right about as often as it says for keys whose weights are of
- *   a size; a key that outweighs the others and was not drawn is in no estimate. */
-enum { TWH_ESTIMATE_NONE = 0, TWH_ESTIMATE_REPLICATES = 1 };
+/* How the errors of sampled rows are estimated, for tensors.error and target_error. An opaque kernel tells nothing of it by itself.
+ * REPLICATES: from how much the samples of a block of rows differ: `samples` at least 2, and no more calls than without. Two samples
+ *   are enough where a row has many value columns.
+ * DOUBLED: from the spread of the drawn keys themselves. Each block of them is computed once more with doubled queries, since
+ *   e^(2s) is (e^s)^2, and with v_dim + 1 value columns: at least as many calls again as the samples take, twice as many on a
+ *   kernel without spare value columns (plan info: estimate_calls). One sample is enough. Not under a softcap; one kernel does all.
+ * Both: strata 1. They are right about as often as they say for keys whose weights are of a size; a key that outweighs the others
+ * and was not drawn is in no estimate. */
+enum { TWH_ESTIMATE_NONE = 0, TWH_ESTIMATE_REPLICATES = 1, TWH_ESTIMATE_DOUBLED = 2 };
 
 typedef struct twh_plan_options {
   uint32_t struct_size;
@@ -441,6 +445,12 @@ typedef struct twh_plan_options {
   int64_t  strata;                 /* parts of equal length, from each of which samples / strata blocks are drawn; 0 = 1 */
   int64_t  exact_sinks;            /* HYBRID: so many first keys are exact, in whole blocks of k_len; 0 = 1 */
   int64_t  exact_window;           /* HYBRID: and so many keys to either side of each row, in whole blocks */
+  double   target_error;           /* with an estimate: blocks of rows with one whose estimated |out - R|_2 / |out|_2 is larger are
+                                    * computed exactly, in at most two more rounds; 0 = none */
+  double   bound_c, bound_d;       /* what is known of the data, for twh_plan_info.error_bound: but for a factor that a row's keys
+                                    * share, every e^logit lies in 1/bound_c .. bound_c (>= 1), and no value row is longer than
+                                    * bound_d |R|_2 (>= 1) for any result R, and there are no sink logits. Checked on a few pairs
+                                    * (twh_run_stats). 0 = nothing */
 } twh_plan_options;
 
 typedef struct twh_plan twh_plan;
@@ -453,7 +463,7 @@ typedef struct twh_plan twh_plan;
  * Memory and time: O(batch), whatever the lengths (time O(batch + length / k_len), narrow windows O(batch + length / width)).
  * Returns: TWH_OK; TWH_E_ARGUMENT (names the field); TWH_E_OVERFLOW; TWH_E_VERSION; TWH_E_UNSUPPORTED (says what the kernel
  *   lacks); TWH_E_MEMORY.
- * Threads: any. Since 0.1. Source: Theorems 3.4, 3.5, 4.2, 5.1; docs/theory.md. */
+ * Threads: any. Since 0.1. Source: Theorems 3.4, 3.5, 4.1, 4.2, 5.1; docs/theory.md. */
 TWH_API TWH_MUST_USE twh_status twh_plan_create(const twh_context *context, const twh_problem *problem,
                                                 twh_oracle *const *oracles, int64_t n_oracles,
                                                 const twh_plan_options *options, twh_plan **out, twh_error *error);
@@ -484,6 +494,9 @@ typedef struct twh_plan_info {
   int64_t  slots_used;            /* of all planned calls; fewer than tiles where several share one */
   int64_t  drawn_tiles;           /* tiles of drawn keys */
   int64_t  sampled_keys;          /* keys that are drawn, over all units */
+  int64_t  estimate_calls;        /* of `calls` those that only serve an estimate of errors */
+  int64_t  exact_calls_max;       /* with target_error: at most that many calls come on top, repairs included */
+  double   error_bound;           /* with bound_c and bound_d: |out - R|_2 / |R|_2 of a row exceeds it in at most 5 of 100 cases; else 0 */
 } twh_plan_info;
 
 /* The plan in figures. out->struct_size must be set. Returns: TWH_OK; TWH_E_ARGUMENT. Threads: any. Since 0.1. */
@@ -500,7 +513,10 @@ enum { TWH_SHAPE_FULL = 0, TWH_SHAPE_LOWER = 1, TWH_SHAPE_UPPER = 2, TWH_SHAPE_B
 
 /* What else a tile is. DRAWN: its keys do not lie side by side; twh_tile_drawn_key tells them, and k_begin and twh_tile_keys count in
  * the order in which they were drawn. */
-enum { TWH_TILE_DRAWN = 1 << 0 };
+enum {
+  TWH_TILE_DRAWN   = 1 << 0,
+  TWH_TILE_DOUBLED = 1 << 1  /* of doubled queries, for an estimate: no part of the result; DRAWN is set too */
+};
 
 /* One tile of a plan: which rows meet which keys in which slot of which call. */
 typedef struct twh_tile_info {
@@ -554,7 +570,14 @@ typedef struct twh_tensors {
   const twh_tensor *q, *k, *v, *out, *lse, *mask, *sink_logits, *key_bias, *alibi_slopes, *error;
 } twh_tensors;
 
-/* What an execute did. Filled also when it fails. */
+/* Whether drawn keys may stand for the others. */
+enum { TWH_ASSUMPTION_UNCHECKED = 0, TWH_ASSUMPTION_HOLDS = 1, TWH_ASSUMPTION_BROKEN = 2 };
+
+/* What an execute did. Filled also when it fails.
+ * Where keys were drawn and it succeeded, the last fields tell what a few pairs have shown, four rows with 32 drawn keys of each of up
+ * to 64 blocks of rows, which the host scores: whether the sampling assumption holds, that no key weighs much more than the others.
+ * It is broken where pairs exceed the plan's bound_c or bound_d; or where sums of exponentials are off by more than 30% as a
+ * rule, if logits spread about a row's mean as normal numbers do. No such check sees a dominant key that is not among its pairs. */
 typedef struct twh_run_stats {
   uint32_t struct_size;
   uint32_t flags;                  /* 0 */
@@ -565,6 +588,13 @@ typedef struct twh_run_stats {
   int64_t  encoded_blocks;         /* key and value blocks that were encoded; fewer where the host's memory is used as it is */
   double   wall_s;                 /* of the whole execute */
   double   oracle_s;               /* during which kernel calls were running */
+  int64_t  exact_rows;             /* target_error: rows that were computed exactly in further rounds */
+  int32_t  assumption;             /* TWH_ASSUMPTION_* */
+  int32_t  reserved;               /* 0 */
+  int64_t  samples_needed;         /* samples for each block of rows with which it would hold, also where it does; 0: not checked */
+  double   logit_std, measured_c, measured_d; /* of the checked pairs: the largest standard deviation in a block's rows; e^(half the
+                                               * widest range of a row's logits); the longest value row / the shortest row of out */
+  char     words[232];             /* BROKEN: what was found, one line of English; else empty */
 } twh_run_stats;
 
 /* TWH_RUN_CHECKED: a NaN in anything that the kernel returned is an error, TWH_E_RESULT. Without it, a sum that cannot be

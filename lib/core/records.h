@@ -26,8 +26,13 @@ typedef struct twh__sampling {
   int64_t  strata;           /* parts of the keys, from each of which samples / strata blocks are drawn */
   int64_t  sinks, window;    /* HYBRID: first keys, and keys to both sides of a row's position, that are not drawn but exact */
   int32_t  hybrid;
+  int32_t  estimate;         /* TWH_ESTIMATE_* */
   uint64_t seed;
 } twh__sampling;
+
+/* What a tile of drawn keys is to an estimate of errors: nothing; a sample of several that are compared; or one of a pair, the first
+ * with the sums themselves, the second, of doubled queries, with those of their squares. */
+enum { TWH__DRAWN_PLAIN, TWH__DRAWN_SAMPLE, TWH__DRAWN_FIRST, TWH__DRAWN_SQUARES };
 
 /* What a tile of drawn keys draws from: the keys skip .. skip + keys + gap_keys - 1 of the span but for gap_keys ones from `gap` on,
  * which leaves `keys`; of these the stratum first .. first + stratum - 1, in the order of a keyed permutation. Key number n of
@@ -37,6 +42,7 @@ typedef struct twh__sample {
   int64_t  stratum, first;   /* stratum 0: the tile's keys are not drawn */
   int64_t  skip, gap, gap_keys;
   double   log_weight;       /* ln of how many keys each drawn one stands for */
+  int32_t  role;             /* TWH__DRAWN_* */
 } twh__sample;
 
 /* Rows and keys of a span are numbered from 0 in the order that makes it causal: a mirrored span counts the tensors' rows
@@ -160,9 +166,11 @@ typedef struct twh__lowering {
   double  mask_value;
   double  kernel_scale;  /* what the kernel multiplies with */
   double  q_factor;      /* what queries are multiplied with when encoded */
+  double  power;         /* 2: of doubled queries, whose exponentials are squares; else 1 */
   double  softcap;
   int32_t lse_base2, f16_scores;
   /* the choice */
+  int32_t way;                        /* its number */
   int32_t full_mode, cut_mode;        /* TWH_MASK_*; full_mode CAUSAL: rectangles as a triangle and a reversed one; cut_mode NONE:
                                        * triangles by staircases of codes */
   twh__grid grid;
@@ -256,13 +264,17 @@ typedef struct twh__state {
   int64_t     row_bytes, slice_bytes, slice_dim;
   int64_t     row, rows, at, at_step;
   int32_t     dtype;
-  int32_t     drawn;                   /* leaf: 1: of a tile of drawn keys */
+  int32_t     role;                    /* leaf: TWH__DRAWN_*; of squares it is neutral and has v_dim + 1 columns */
+  const double *centre;                /* leaf of squares: (TWH__CENTRE(v_dim)) */
   double     *spread;                  /* node, where errors are estimated: (rows, TWH__SPREAD(v_dim)) */
 } twh__state;
 
-/* What a node knows of its samples s, each with the sum A_s and the output o_s, relative to its m: sum A, sum A^2, sum A^2 |o|^2, and
- * by column sum A o and sum A^2 o. */
-#define TWH__SPREAD(v_dim) (3 + 2 * (v_dim))
+/* What a node knows of the drawn samples or keys j, each with a sum a_j e^base and an output o_j: base, sum a, sum a^2,
+ * sum a^2 |o|^2, and by column sum a o and sum a^2 o. */
+#define TWH__SPREAD(v_dim) (4 + 2 * (v_dim))
+
+/* Values of squares are (v - c) s and |(v - c) s|^2: c by column, then 1 / s. */
+#define TWH__CENTRE(v_dim) ((v_dim) + 1)
 
 /* Where a state holds a unit's row, in m, a and factor: -1 if it says nothing about the row. */
 static inline int64_t twh__state_at(const twh__state *state, int64_t row)

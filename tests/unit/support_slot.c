@@ -72,6 +72,7 @@ static void slot_lowering(slot_case *made, int32_t mode)
   lowering->out_dtype = support_one_in(random, 2) ? TWH_F32 : lowering->dtype;
   lowering->kernel_scale = support_one_in(random, 2) ? 0.5 : -0.375;
   lowering->q_factor = support_one_in(random, 2) ? 1 : 0.75;
+  lowering->power = 1;
   lowering->flag_below = lowering->dtype == TWH_F16 || lowering->out_dtype == TWH_F16 ? 0x1p-13 : 1e-30;
   lowering->v_dim = support_one_in(random, 3) ? 5 : support_one_in(random, 2) ? 4 : 2; /* leave 2, 1 and 1 columns */
   lowering->values_parts = lowering->v_dim == 2 ? 2 : 1;

@@ -106,7 +106,7 @@ static void encoding_host_make(encoding_host *made, int64_t width, int64_t dim, 
   slot_view(&made->views[1], made->k, 0, ENCODING_QK);
   slot_view(&made->views[2], made->v, 0, ENCODING_V);
   made->lowering.dtype = made->lowering.out_dtype = TWH_F32;
-  made->lowering.kernel_scale = made->lowering.q_factor = 1;
+  made->lowering.kernel_scale = made->lowering.q_factor = made->lowering.power = 1;
   made->lowering.v_dim = ENCODING_SLICE;
   made->shape.qk_dim = dim;
   made->shape.v_dim = v_dim;

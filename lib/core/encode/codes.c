@@ -75,8 +75,7 @@ static double codes_key_sign(const twh__source *source)
   return source->lowering->kernel_scale < 0 ? -1 : 1;
 }
 
-void twh__code_key(char *row, const twh__source *source, const twh__slot *slot, const twh__tile *tile, uint32_t code,
-                   int64_t j)
+void twh__code_key(char *row, const twh__source *source, const twh__slot *slot, const twh__tile *tile, uint32_t code, int64_t j)
 {
   if (codes_is_off(source, slot)) return;
   if (tile->cut == TWH__CUT_CORNER && j < tile->from.unit) codes_put(row, source, 0, codes_key_sign(source));

@@ -145,7 +145,8 @@ void twh__decode_place(const twh__result *result, twh__state *leaf)
   leaf->at = result->tile->at;
   leaf->at_step = result->tile->at_step;
   leaf->dtype = result->lowering->out_dtype;
-  leaf->drawn = result->tile->sample.stratum > 0;
+  leaf->role = result->tile->sample.role;
+  leaf->centre = result->centre;
   leaf->spread = NULL;
   if (!twh__tile_is_host(result->tile)) return;
   for (int64_t i = 0; i < leaf->rows; ++i) {
@@ -206,16 +207,17 @@ TWH__CLONES static int64_t decode_plain_anchor(const twh__result *result, const 
 void twh__decode_shift(const twh__result *result, twh__state *leaf, int64_t first, int64_t last)
 {
   const twh__tile *tile = result->tile;
+  double           power = result->lowering->power;
 
   if (!result->shape->alibi && tile->sample.log_weight == 0) return;
   for (int64_t i = first; i < last; ++i) {
     const twh__span *span = twh__source_span(result->source, tile);
     int64_t          head, row;
     twh__unit_row(&tile->unit, span, tile->row + i, &head, &row);
-    leaf->m[tile->at + i * tile->at_step] += tile->sample.log_weight;
+    leaf->m[tile->at + i * tile->at_step] += power * tile->sample.log_weight;
     if (!result->shape->alibi) continue;
     leaf->m[tile->at + i * tile->at_step] +=
-      twh__bias_slope(result->source, head) * (double)(twh__bias_ref(span, tile) - row - span->q_origin);
+      power * twh__bias_slope(result->source, head) * (double)(twh__bias_ref(span, tile) - row - span->q_origin);
   }
 }
 

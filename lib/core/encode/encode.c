@@ -48,7 +48,7 @@ static void encode_tile_queries(char *to, int64_t row_bytes, const twh__source *
     int64_t head, number;
     twh__unit_row(&tile->unit, span, tile->row + i, &head, &number);
     twh__encode_row(row, lowering->dtype, twh__view_row(q, span->batch, head, number), q->dtype, lowering->q_factor, dim);
-    for (int64_t p = 0; p < lowering->bias_parts; ++p) twh__store(row, lowering->dtype, dim + p, 1);
+    for (int64_t p = 0; p < lowering->bias_parts; ++p) twh__store(row, lowering->dtype, dim + p, lowering->power);
     twh__code_query(row, source, slot, tile, code, i);
   }
 }

@@ -24,6 +24,7 @@ typedef struct twh__source {
   const twh__shape    *shape;
   const twh__span     *spans;   /* of the plan: a tile's is spans[tile->unit.span] */
   const twh__view     *q, *k, *v, *mask, *key_bias, *alibi;
+  double              *centres; /* of the slot's tiles one after the other, TWH__CENTRE each, where the lowering is one of squares */
 } twh__source;
 
 /* The host's row of a unit's row r: its head, and its row in the tensors. */
@@ -36,6 +37,12 @@ void twh__encode_keys(char *to, int64_t row_bytes, const twh__source *source, co
 /* values_parts slices of (slot_keys, v_dim), `slice_bytes` apart. Returns the lift: the power of two that everything of first
  * copies is multiplied with (TWH__PAD_COPIES; else 1). */
 double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, const twh__source *source, const twh__slot *slot);
+
+/* Of a lowering of squares: find the centres of the slot's tiles, before anything of the slot is encoded. */
+void twh__encode_centres(const twh__source *source, const twh__slot *slot);
+
+/* n columns from `first` on of such a value row: (v - c) s, and behind them their square. */
+void twh__squares_read(double *to, const twh__source *source, const double *centre, const char *from, int64_t first, int64_t n);
 
 /* The lift of a bucket call, which needs no regard for the size of values. */
 double twh__bucket_lift(const twh__tile *tile);
@@ -63,6 +70,7 @@ typedef struct twh__result {
   const twh__tile     *tile;             /* one of the slot's */
   twh__block           q, k, mask;       /* mask.data NULL unless a mask tensor is part of the problem */
   double               lift;             /* of the values */
+  const double        *centre;           /* of squares: the tile's */
   const char          *any;              /* with mask: by slot position, which rows see a key */
   char                *out;              /* value slices `slice_bytes` apart; out_row_bytes per row */
   const char          *buckets;          /* output of the bucket call, or NULL */
@@ -84,6 +92,9 @@ void twh__decode_host(const twh__result *result, const twh__source *source, twh_
 
 /* All rows of a tile in that way, without a call: of `result` only lowering, shape, tile, out and its strides are used. */
 void twh__decode_all_host(const twh__result *result, const twh__source *source, twh__state *leaf);
+
+/* What row `row` of a tile scores with all keys that it sees, or might see; -inf where the mask tensor hides one. */
+void twh__host_scores(const twh__source *source, const twh__tile *tile, int64_t row, double *scores);
 
 /* The first placed row (number within the tile) with a NaN among what the kernel returned for it, or -1; `part` is the call
  * that returned it: a value slice, or behind them the buckets. */

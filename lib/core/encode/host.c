@@ -5,6 +5,7 @@
  * rounds it: the result is what an exact kernel would have returned. Scores of a few hundred keys are kept, more are computed
  * again for each piece of the output's columns. */
 #include <math.h>
+#include <string.h>
 
 #include "core/encode/score.h"
 
@@ -15,9 +16,9 @@ typedef struct host_row {
   const twh__source *source;
   const twh__tile   *tile;
   const twh__span   *span;
-  int64_t            row;            /* placed row */
-  int64_t            from, count;    /* keys that it may see: the lead, then from key number `from` of the tile on */
-  int64_t            position;       /* absolute */
+  int64_t            row;         /* placed row */
+  int64_t            from, count; /* keys that it may see: the lead, then from key number `from` of the tile on */
+  int64_t            position;    /* absolute */
   const char        *q, *mask;
   float              query[HOST_DIMS];
 } host_row;
@@ -95,7 +96,7 @@ static double host_score(const host_row *row, int64_t k)
   }
   bias = host_rounded(lowering->mask_dtype, bias);
   bias += twh__bias_of(row->source, row->span, row->tile->unit.q_head, number, row->position);
-  return twh__score_of(lowering, product) + bias;
+  return twh__score_of(lowering, product) + lowering->power * bias;
 }
 
 /* Scores of the keys [first, first + HOST_KEYS), as far as there are any; returns how many. */
@@ -124,6 +125,20 @@ static void host_store(const host_row *row, int64_t first, int64_t n, const doub
   }
 }
 
+/* n columns of a key's values, as the kernel sees them. */
+static const float *host_value(float *piece, const host_row *row, const char *from, int64_t first, int64_t n)
+{
+  const twh__lowering *lowering = row->result->lowering;
+  double               wide[HOST_PIECE];
+  float                rounded[HOST_PIECE];
+
+  if (!row->result->centre) return host_read(piece, lowering->dtype, from, row->source->v, 1, first, n);
+  twh__squares_read(wide, row->source, row->result->centre, from, first, n);
+  twh__convert(rounded, lowering->dtype, wide, TWH_F64, n);
+  twh__to_f32(piece, rounded, lowering->dtype, n);
+  return piece;
+}
+
 /* `score` holds what host_scores made last: everything, if the row sees few keys. */
 static void host_columns(const host_row *row, const twh__exp_sum *sum, double score[HOST_KEYS], int64_t first, int64_t n)
 {
@@ -138,7 +153,7 @@ static void host_columns(const host_row *row, const twh__exp_sum *sum, double sc
       if (score[t] == -(double)INFINITY) continue; /* whatever its value is */
       weight = (score[t] == sum->largest ? 1 : exp(score[t] - sum->largest)) / sum->sum;
       v = twh__view_row(row->source->v, row->span->batch, row->tile->unit.kv_head, host_key(row, k + t));
-      host_add(total, host_read(piece, row->result->lowering->dtype, v, row->source->v, 1, first, n), weight, n);
+      host_add(total, host_value(piece, row, v, first, n), weight, n);
     }
   }
   host_store(row, first, n, total);
@@ -163,7 +178,7 @@ void twh__decode_host(const twh__result *result, const twh__source *source, twh_
       n = host_scores(&row, k, score);
       for (int64_t t = 0; t < n; ++t) twh__exp_sum_add(&sum, score[t]);
     }
-    leaf->m[at] = sum.largest + tile->sample.log_weight;
+    leaf->m[at] = sum.largest + result->lowering->power * tile->sample.log_weight;
     leaf->a[at] = sum.sum; /* NaN in, NaN out */
     leaf->factor[at] = 1;
     if (sum.sum == 0) continue;
@@ -178,4 +193,21 @@ void twh__decode_all_host(const twh__result *result, const twh__source *source, 
   twh__decode_place(result, leaf);
   for (int64_t i = 0; i < leaf->rows; ++i) leaf->m[leaf->at + i * leaf->at_step] = (double)NAN;
   twh__decode_host(result, source, leaf);
+}
+
+void twh__host_scores(const twh__source *source, const twh__tile *tile, int64_t row, double *scores)
+{
+  twh__result result;
+  host_row    own;
+
+  memset(&result, 0, sizeof result);
+  result.lowering = source->lowering;
+  result.shape = source->shape;
+  result.tile = tile;
+  own.result = &result;
+  own.source = source;
+  own.tile = tile;
+  own.span = twh__source_span(source, tile);
+  host_begin_row(&own, row);
+  for (int64_t k = 0; k < own.count; ++k) scores[k] = host_score(&own, k);
 }

@@ -147,4 +147,3 @@ void twh__exp_sum_add(twh__exp_sum *sum, double term)
     sum->sum = sum->largest = term;
   }
 }
-

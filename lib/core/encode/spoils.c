@@ -94,7 +94,7 @@ int twh__encode_spoils(const twh__source *source, const twh__tile *tile)
   double            norm = codes ? source->lowering->code_norm : (double)INFINITY;
   const spoils_rows q = { source, tile, source->q, tile->rows, shape->qk_dim, source->lowering->q_factor };
   const spoils_rows k = { source, tile, source->k, tile->keys, shape->qk_dim, 1 };
-  const spoils_rows v = { source, tile, source->v, tile->keys, shape->v_dim, 1 };
+  const spoils_rows v = { source, tile, source->v, tile->keys, shape->v_dim - (source->centres != NULL), 1 };
 
   /* a score must stay within scale norm^2: of rows the norm, of keys what is left for them beside their bias */
   return !(spoils_norm(&q) <= norm) || !(spoils_norm(&k) + spoils_bias(source, tile) / norm <= norm) || isnan(spoils_norm(&v));

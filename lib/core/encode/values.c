@@ -10,6 +10,8 @@
 
 #include "core/encode/operand.h"
 
+enum { VALUES_PIECE = 64 };
+
 typedef struct values_block {
   char                *to;
   int64_t              row_bytes, slice_bytes;
@@ -51,10 +53,10 @@ static double values_lift_all(const values_block *block, const twh__tile *tile)
   return lift;
 }
 
-static void values_put_one(const values_block *block, int64_t at, int64_t column)
+static void values_put(const values_block *block, int64_t at, int64_t column, double value)
 {
   char *slice = block->to + column / block->lowering->v_dim * block->slice_bytes;
-  twh__store(slice + at * block->row_bytes, block->lowering->dtype, column % block->lowering->v_dim, 1);
+  twh__store(slice + at * block->row_bytes, block->lowering->dtype, column % block->lowering->v_dim, value);
 }
 
 static void values_clear(const values_block *block, int64_t first, int64_t last)
@@ -79,6 +81,21 @@ static int64_t values_repeat(const values_block *block, const twh__tile *tile)
   return copied;
 }
 
+/* The columns of squares of one key. */
+static void values_squares(const values_block *block, const twh__source *source, const double *centre, int64_t at,
+                           const char *from)
+{
+  int64_t dim = source->shape->v_dim;
+  double  part[VALUES_PIECE];
+
+  for (int64_t c = 0; c < block->lowering->values_parts * block->lowering->v_dim; ++c) values_put(block, at, c, 0);
+  for (int64_t done = 0; done < dim; done += VALUES_PIECE) {
+    int64_t n = twh__min(VALUES_PIECE, dim - done);
+    twh__squares_read(part, source, centre, from, done, n);
+    for (int64_t c = 0; c < n; ++c) values_put(block, at, done + c, part[c]);
+  }
+}
+
 /* The host's columns of one key. */
 static void values_row(const values_block *block, const twh__source *source, int64_t at, const char *from)
 {
@@ -94,12 +111,12 @@ static void values_row(const values_block *block, const twh__source *source, int
 
 static void values_anchors(const values_block *block, const twh__slot *slot, int64_t column)
 {
-  if (slot->tiles[0].lead > 0) values_put_one(block, 0, column);
+  if (slot->tiles[0].lead > 0) values_put(block, 0, column, 1);
   for (int64_t t = 0; t < slot->count; ++t) {
     const twh__tile *tile = &slot->tiles[t];
     if (twh__tile_is_blank(slot, tile)) continue;
-    for (int64_t j = 0; j < tile->keys; j += tile->anchor_step) values_put_one(block, tile->key_at + j, column);
-    if (tile->anchor_last) values_put_one(block, tile->key_at + tile->keys - 1, column);
+    for (int64_t j = 0; j < tile->keys; j += tile->anchor_step) values_put(block, tile->key_at + j, column, 1);
+    if (tile->anchor_last) values_put(block, tile->key_at + tile->keys - 1, column, 1);
   }
 }
 
@@ -119,9 +136,14 @@ double twh__encode_values(char *to, int64_t row_bytes, int64_t slice_bytes, cons
     if (keys == 0) continue;
     values_clear(&block, end, at);
     for (int64_t j = 0; j < keys; ++j) {
-      int64_t number = twh__piece_row(source, slot, piece, j);
-      values_row(&block, source, at + j, twh__view_row(source->v, batch, tile->unit.kv_head, number));
-      if (share) values_put_one(&block, at + j, dim + anchor);
+      int64_t     number = twh__piece_row(source, slot, piece, j);
+      const char *from = twh__view_row(source->v, batch, tile->unit.kv_head, number);
+      if (source->centres) {
+        values_squares(&block, source, source->centres + (tile - slot->tiles) * TWH__CENTRE(dim - 1), at + j, from);
+      } else {
+        values_row(&block, source, at + j, from);
+      }
+      if (share) values_put(&block, at + j, dim + anchor, 1);
     }
     end = at + keys;
   }

@@ -32,6 +32,9 @@ twh_status twh__lower_check(const twh_oracle_desc *desc, const twh__shape *shape
 int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc *desc, const twh__shape *shape,
                     const twh__needs *needs);
 
+/* The same kernel for the same rows and keys, but with doubled queries and the values of squares: shape->v_dim has their column. */
+void twh__lower_square(twh__lowering *lowering, const twh_oracle_desc *desc, const twh__shape *shape, const twh__needs *needs);
+
 /* Choose the staircase of a kernel that has no mask for triangles. */
 void twh__lower_stairs(twh__lowering *lowering, const twh__needs *needs);
 

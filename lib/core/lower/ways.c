@@ -158,6 +158,7 @@ static void lower_read_kernel(twh__lowering *lowering, const twh_oracle_desc *de
   }
   lowering->kernel_scale = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? shape->scale : desc->scale;
   lowering->q_factor = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? 1 : shape->scale / desc->scale;
+  lowering->power = 1;
   lowering->softcap = desc->softcap;
   lowering->lse_base2 = (desc->flags & TWH_ORACLE_LSE_BASE2) != 0;
   lowering->f16_scores = (desc->flags & TWH_ORACLE_F16_SCORES) != 0;
@@ -179,6 +180,7 @@ int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc 
   if (shape->mask_dtype != 0 && needed != TWH_MASK_TENSOR) return 0;
   memset(lowering, 0, sizeof *lowering);
   lower_read_kernel(lowering, desc, shape);
+  lowering->way = way;
   lowering->full_mode = row->full_mode;
   lowering->cut_mode = needs->cuts ? row->cut_mode : TWH_MASK_NONE;
   lowering->grid.q_block = desc->q_len;
@@ -197,4 +199,11 @@ int twh__lower_make(twh__lowering *lowering, int32_t way, const twh_oracle_desc 
   if (needs->cuts && row->cut_mode == TWH_MASK_NONE) twh__lower_stairs(lowering, needs);
   if (needs->width > 0) twh__lower_chunk(lowering, needs);
   return 1;
+}
+
+void twh__lower_square(twh__lowering *lowering, const twh_oracle_desc *desc, const twh__shape *shape, const twh__needs *needs)
+{
+  (void)twh__lower_make(lowering, lowering->way, desc, shape, needs); /* it has been made before */
+  lowering->power = 2;
+  lowering->q_factor *= 2;
 }

@@ -37,7 +37,7 @@ int     twh__cover_patch(const twh__span *span, const twh__unit *unit, const twh
 /* How many of a unit's patches from number 1 on are whole blocks that every row sees: they differ in their place only. */
 int64_t twh__cover_whole(const twh__span *span, const twh__unit *unit, const twh__grid *grid);
 
-/* Of a unit whose keys are drawn: how many samples, and which share of the keys that they stand for. 0 and 1 where none are. */
-int64_t twh__cover_samples(const twh__span *span, const twh__unit *unit, const twh__grid *grid, double *share);
+/* How many keys are drawn for a unit, and from how many; 0 and 0 where none are. */
+int64_t twh__cover_drawn(const twh__span *span, const twh__unit *unit, const twh__grid *grid, int64_t *keys);
 
 #endif

@@ -64,7 +64,8 @@ int twh__sample_applies(const twh__span *span, const twh__unit *unit, const twh_
 int64_t twh__sample_patches(const twh__span *span, const twh__unit *unit, const twh__grid *grid)
 {
   const sample_blocks blocks = sample_split(span, unit, grid);
-  return blocks.sinks + blocks.to - blocks.from + blocks.all - blocks.keys + span->sampling.samples;
+  const int64_t       draws = span->sampling.samples * (span->sampling.estimate == TWH_ESTIMATE_DOUBLED ? 2 : 1);
+  return blocks.sinks + blocks.to - blocks.from + blocks.all - blocks.keys + draws;
 }
 
 /* Keys that are drawn from. */
@@ -74,27 +75,35 @@ static int64_t sample_keys(const twh__span *span, const twh__grid *grid, const s
          sample_key_of(span, grid, blocks->keys) - sample_key_of(span, grid, blocks->to);
 }
 
-int64_t twh__cover_samples(const twh__span *span, const twh__unit *unit, const twh__grid *grid, double *share)
+int64_t twh__cover_drawn(const twh__span *span, const twh__unit *unit, const twh__grid *grid, int64_t *keys)
 {
   sample_blocks blocks;
-  int64_t       keys, drawn;
 
-  *share = 1;
+  *keys = 0;
   if (!twh__sample_applies(span, unit, grid)) return 0;
   blocks = sample_split(span, unit, grid);
-  keys = sample_keys(span, grid, &blocks);
-  drawn = twh__min(keys, span->sampling.samples * twh__grid_keys(grid, span->kind));
-  *share = (double)drawn / (double)keys;
-  return span->sampling.samples;
+  *keys = sample_keys(span, grid, &blocks);
+  return twh__min(*keys, span->sampling.samples * twh__grid_keys(grid, span->kind));
 }
 
-/* Sample number s of a unit. */
+/* Of sample number s. */
+static int32_t sample_role(const twh__sampling *sampling, int64_t s)
+{
+  switch (sampling->estimate) {
+  case TWH_ESTIMATE_REPLICATES: return TWH__DRAWN_SAMPLE;
+  case TWH_ESTIMATE_DOUBLED: return s < sampling->samples ? TWH__DRAWN_FIRST : TWH__DRAWN_SQUARES;
+  default: return TWH__DRAWN_PLAIN;
+  }
+}
+
+/* Sample number s of a unit; from `samples` on once more, for the squares. */
 static int sample_draw(const twh__span *span, const twh__unit *unit, const twh__grid *grid, const sample_blocks *blocks,
                        int64_t s, twh__patch *patch)
 {
   const twh__sampling *sampling = &span->sampling;
   const int64_t        k_block = twh__grid_keys(grid, span->kind), strata = sampling->strata;
-  const int64_t        number = s % strata, begin = s / strata * k_block, per_stratum = sampling->samples / strata * k_block;
+  const int64_t        draw = s % sampling->samples, per_stratum = sampling->samples / strata * k_block;
+  const int64_t        number = draw % strata, begin = draw / strata * k_block;
   const int64_t        skip = sample_key_of(span, grid, blocks->sinks), gap = sample_key_of(span, grid, blocks->from);
   const int64_t        gap_end = sample_key_of(span, grid, blocks->to);
   const int64_t        keys = sample_keys(span, grid, blocks);
@@ -117,6 +126,7 @@ static int sample_draw(const twh__span *span, const twh__unit *unit, const twh__
   sample->seed = twh__sample_mix(sample->seed, (uint64_t)unit->q_head);
   sample->seed = twh__sample_mix(sample->seed, (uint64_t)unit->first);
   sample->seed = twh__sample_mix(sample->seed, (uint64_t)number);
+  sample->role = sample_role(sampling, s);
   sample->log_weight = log((double)stratum / (double)twh__min(stratum, per_stratum));
   return 1;
 }

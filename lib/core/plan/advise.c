@@ -14,7 +14,7 @@ static const twh__kernel *advise_main(const twh_plan *plan)
 {
   int32_t most = 0;
   for (int32_t k = 1; k < plan->kernel_count; ++k) {
-    if (plan->tally.kernel_calls[k] > plan->tally.kernel_calls[most]) most = k;
+    if (plan->kernels[k].lowering.power == 1 && plan->tally.kernel_calls[k] > plan->tally.kernel_calls[most]) most = k;
   }
   return &plan->kernels[most];
 }

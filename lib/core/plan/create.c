@@ -13,6 +13,7 @@ void twh_plan_destroy(twh_plan *plan)
 
   if (!plan) return;
   context = plan->context;
+  twh_plan_destroy(plan->exact);
   twh__release(context, plan->spans, (size_t)plan->spans_count * sizeof *plan->spans);
   twh__release(context, plan->first_unit, ((size_t)plan->spans_count + 1) * sizeof *plan->first_unit);
   twh__release(context, plan, sizeof *plan);
@@ -22,6 +23,14 @@ void twh_plan_destroy(twh_plan *plan)
 static void create_assign(twh_plan *plan, int32_t kernel)
 {
   for (int64_t s = 0; s < plan->spans_count; ++s) twh__plan_assign(plan, &plan->spans[s], kernel);
+}
+
+void twh__plan_square(twh_plan *plan, const twh_oracle_desc *desc)
+{
+  if (plan->estimate != TWH_ESTIMATE_DOUBLED) return;
+  plan->kernel_count = 2;
+  plan->kernels[1] = plan->kernels[0];
+  twh__lower_square(&plan->kernels[1].lowering, desc, &plan->square_shape, &plan->needs);
 }
 
 twh_status twh__plan_go(twh_plan *plan, const twh_oracle_desc *desc, int32_t way, double *cost, twh_error *error)
@@ -34,6 +43,7 @@ twh_status twh__plan_go(twh_plan *plan, const twh_oracle_desc *desc, int32_t way
     return twh__fail(error, TWH_E_UNSUPPORTED, "oracle.mask_modes: no way to compute this pattern on this kernel");
   }
   create_assign(plan, 0);
+  twh__plan_square(plan, desc);
   status = twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
   if (TWH__FAILED(status)) return status;
   *cost = twh__plan_cost(plan, &plan->tally) +
@@ -79,6 +89,18 @@ static void create_keep(twh__kernel *kept, double *costs, int32_t *count, const 
   }
   kept[at] = *kernel;
   costs[at] = cost;
+}
+
+/* Only the cheapest. */
+static void create_keep_best(twh__kernel *kept, const double *costs, int32_t *count)
+{
+  int32_t best = 0;
+
+  for (int32_t k = 1; k < *count; ++k) {
+    if (costs[k] < costs[best]) best = k;
+  }
+  kept[0] = kept[best];
+  *count = 1;
 }
 
 /* Every span gets the kernel that is cheapest for it alone. */
@@ -139,8 +161,8 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
     kernel->cost_batch = oracles[i]->desc.cost_per_batch;
     kernel->calls_per_batch = twh__plan_calls_per_batch(&oracles[i]->desc, options);
     if ((options->flags & TWH_PLAN_MEASURE) && !TWH__FAILED(twh__lower_check(&oracles[i]->desc, &plan->shape, NULL))) {
-      status = twh__oracle_measure(plan->context, oracles[i], kernel->calls_per_batch, &kernel->cost_call, &kernel->cost_batch,
-                                   error);
+      status =
+        twh__oracle_measure(plan->context, oracles[i], kernel->calls_per_batch, &kernel->cost_call, &kernel->cost_batch, error);
       if (TWH__FAILED(status)) return status;
     }
     status = twh__plan_try(plan, &oracles[i]->desc, &cost, &inner);
@@ -151,9 +173,11 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
     }
   }
   if (count == 0) return first;
+  if (plan->estimate == TWH_ESTIMATE_DOUBLED) create_keep_best(kept, costs, &count);
   memcpy(plan->kernels, kept, (size_t)count * sizeof *kept);
   plan->kernel_count = count;
   create_assign(plan, 0);
+  twh__plan_square(plan, &plan->kernels[0].oracle->desc);
   status = count > 1 ? create_assign_best(plan, error) : TWH_OK;
   if (!TWH__FAILED(status)) status = twh__plan_count(plan, 0, plan->spans_count, &plan->tally, error);
   if (TWH__FAILED(status) || count == 1) return status;
@@ -164,7 +188,7 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
 /* A rectangle on a causal mask takes two tiles, neither of which is a sample. */
 static twh_status create_check_estimate(const twh_plan *plan, twh_error *error)
 {
-  for (int32_t k = 0; plan->estimate && k < plan->kernel_count; ++k) {
+  for (int32_t k = 0; plan->estimate == TWH_ESTIMATE_REPLICATES && k < plan->kernel_count; ++k) {
     if (plan->kernels[k].lowering.full_mode != TWH_MASK_CAUSAL) continue;
     return twh__fail(error, TWH_E_UNSUPPORTED,
                      "options.estimate: TWH_ESTIMATE_REPLICATES needs a kernel that can run unmasked "
@@ -211,10 +235,54 @@ static twh_status create_read_options(twh_plan_options *own, const twh_plan_opti
   return twh__sampling_read(own, error);
 }
 
+static twh_status create_plan(const twh_context *context, const twh_problem *problem, twh_oracle *const *oracles,
+                              int64_t n_oracles, const twh_plan_options *options, int partial, twh_plan **out,
+                              twh_error *error);
+
+/* What is computed where the errors of drawn keys are too large. */
+static twh_status create_exact(twh_plan *plan, const twh_problem *problem, twh_oracle *const *oracles, int64_t n_oracles,
+                               const twh_plan_options *options, twh_error *error)
+{
+  twh_plan_options exact;
+
+  if (options->target_error == 0 || plan->tally.drawn_tiles == 0) return TWH_OK;
+  twh_plan_options_init(&exact);
+  exact.flags = options->flags;
+  exact.workspace_limit = options->workspace_limit;
+  exact.max_calls_per_batch = options->max_calls_per_batch;
+  plan->target_error = options->target_error;
+  return create_plan(plan->context, problem, oracles, n_oracles, &exact, 1, &plan->exact, error);
+}
+
+/* options: checked, with defaults filled in. */
+static twh_status create_plan(const twh_context *context, const twh_problem *problem, twh_oracle *const *oracles,
+                              int64_t n_oracles, const twh_plan_options *options, int partial, twh_plan **out, twh_error *error)
+{
+  twh_plan  *plan = (twh_plan *)twh__allocate(context, sizeof *plan, 0, error);
+  twh_status status;
+
+  if (!plan) return TWH_E_MEMORY;
+  plan->context = context;
+  plan->partial = partial;
+  status = twh__problem_read(plan, problem, error);
+  if (!TWH__FAILED(status)) status = twh__sampling_set(plan, options, error);
+  if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, options, error);
+  if (!TWH__FAILED(status)) status = create_check_estimate(plan, error);
+  if (!TWH__FAILED(status)) status = create_number_units(plan, error);
+  if (!TWH__FAILED(status)) status = create_exact(plan, problem, oracles, n_oracles, options, error);
+  if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, options, error);
+  if (TWH__FAILED(status)) goto fail;
+  twh__sampling_bound(plan);
+  *out = plan;
+  return TWH_OK;
+fail:
+  twh_plan_destroy(plan);
+  return status;
+}
+
 twh_status twh_plan_create(const twh_context *context, const twh_problem *problem, twh_oracle *const *oracles,
                            int64_t n_oracles, const twh_plan_options *options, twh_plan **out, twh_error *error)
 {
-  twh_plan        *plan;
   twh_plan_options own;
   twh_status       status;
 
@@ -225,20 +293,5 @@ twh_status twh_plan_create(const twh_context *context, const twh_problem *proble
     return twh__fail(error, TWH_E_ARGUMENT, "n_oracles is %lld", (long long)n_oracles);
   status = create_read_options(&own, options, error);
   if (TWH__FAILED(status)) return status;
-  context = twh__context_or_default(context);
-  plan = (twh_plan *)twh__allocate(context, sizeof *plan, 0, error);
-  if (!plan) return TWH_E_MEMORY;
-  plan->context = context;
-  status = twh__problem_read(plan, problem, error);
-  if (!TWH__FAILED(status)) status = twh__sampling_set(plan, &own, error);
-  if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, &own, error);
-  if (!TWH__FAILED(status)) status = create_check_estimate(plan, error);
-  if (!TWH__FAILED(status)) status = create_number_units(plan, error);
-  if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, &own, error);
-  if (TWH__FAILED(status)) goto fail;
-  *out = plan;
-  return TWH_OK;
-fail:
-  twh_plan_destroy(plan);
-  return status;
+  return create_plan(twh__context_or_default(context), problem, oracles, n_oracles, &own, 0, out, error);
 }

@@ -55,11 +55,12 @@ static int cursor_tile(twh__cursor *cursor, int64_t units, twh__tile *tile)
   const twh__span *span = &plan->spans[cursor->span];
   twh__patch       patch;
 
+  tile->unit_index = plan->first_unit[cursor->span] + cursor->kv_head * units + cursor->panel + cursor->unit;
+  if (cursor->units && !cursor->units[tile->unit_index]) return 0;
   cursor_unit(cursor, cursor->panel + cursor->unit, &tile->unit);
   if (cursor->block >= twh__cover_patches(span, &tile->unit, cursor_grid(cursor))) return 0;
   if (!twh__cover_patch(span, &tile->unit, cursor_grid(cursor), cursor->block, &patch)) return 0;
   if (!twh__plan_tile(plan, span, &patch, cursor->number, tile)) return 0;
-  tile->unit_index = plan->first_unit[cursor->span] + cursor->kv_head * units + cursor->panel + cursor->unit;
   tile->epoch = cursor->epoch;
   if (span->streamed) { /* a unit's tiles come together: numbers without gaps keep its tree small */
     tile->ordinal = cursor->ordinal++;

@@ -7,13 +7,13 @@
 #include "core/run/workspace.h"
 
 enum {
-  LAYOUT_CALLS_PER_BATCH = 8,     /* where neither the kernel nor the caller sets a limit */
-  LAYOUT_MOST_CALLS = 64,         /* of one batch: more would only take memory */
-  LAYOUT_MOST_BATCHES = 256,      /* at the same time, whatever the kernel and the context would allow */
+  LAYOUT_CALLS_PER_BATCH = 8, /* where neither the kernel nor the caller sets a limit */
+  LAYOUT_MOST_CALLS = 64,     /* of one batch: more would only take memory */
+  LAYOUT_MOST_BATCHES = 256,  /* at the same time, whatever the kernel and the context would allow */
   LAYOUT_PANEL = 16,
   LAYOUT_WORKSPACE_LIMIT = 64 << 20,
-  LAYOUT_LATE_TILES = 8,          /* of one unit, behind others of its own: the diagonal and the short ones */
-  LAYOUT_VARIANTS = 3             /* a block's natural, reversed and short forms */
+  LAYOUT_LATE_TILES = 8, /* of one unit, behind others of its own: the diagonal and the short ones */
+  LAYOUT_VARIANTS = 3    /* a block's natural, reversed and short forms */
 };
 
 /* Bytes of `count` rows at `stride` elements, the last one `dim` long; -1 on overflow. */
@@ -31,8 +31,8 @@ static int64_t layout_align(int64_t bytes, int64_t alignment)
 }
 
 /* One operand: bytes of a block, and of all slots of a call. */
-static int layout_operand(int64_t alignment, int64_t slots, int64_t slot_stride, int64_t len, int64_t row_stride,
-                          int64_t dim, int64_t item, int64_t *block, int64_t *all)
+static int layout_operand(int64_t alignment, int64_t slots, int64_t slot_stride, int64_t len, int64_t row_stride, int64_t dim,
+                          int64_t item, int64_t *block, int64_t *all)
 {
   int64_t bytes = layout_rows(len, row_stride, dim, item), gather;
 
@@ -63,8 +63,8 @@ static int layout_sizes(int64_t alignment, twh__kernel *kernel)
   }
   sizes->out_bytes = all;
   all = 0;
-  if ((desc->flags & TWH_ORACLE_LSE) && (!twh__multiply(desc->slots, desc->q_len, &all) ||
-                                         !twh__multiply(all, (int64_t)sizeof(float), &all))) {
+  if ((desc->flags & TWH_ORACLE_LSE) &&
+      (!twh__multiply(desc->slots, desc->q_len, &all) || !twh__multiply(all, (int64_t)sizeof(float), &all))) {
     return 0;
   }
   sizes->lse_bytes = layout_align(all, alignment);
@@ -131,8 +131,8 @@ static void layout_concurrency(const twh_plan *plan, const twh_plan_options *opt
 static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layout)
 {
   const twh__sizes *most = &layout->most;
-  int64_t           bytes = most->q_gather + most->k_gather + most->mask_gather + layout->parts * (most->v_gather + most->out_bytes);
-  int64_t           least = 1, bundles = plan->tally.classes;
+  int64_t bytes = most->q_gather + most->k_gather + most->mask_gather + layout->parts * (most->v_gather + most->out_bytes);
+  int64_t least = 1, bundles = plan->tally.classes;
 
   layout->bundles = 1;
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
@@ -189,12 +189,13 @@ static int layout_states(const twh_plan *plan, twh__layout *layout)
   const twh__tally *tally = &plan->tally;
   int64_t           waiting, kept, share = layout->slot_tiles, streamed, each;
 
-  /* with a mask tensor tiles are left out, and others move up into their slots */
-  streamed = tally->stream_classes * layout->slots * (plan->shape.mask_dtype != 0 ? share : tally->slot_units);
+  /* with a mask tensor, or where not all units are wanted, tiles are left out, and others move up into their slots */
+  streamed = tally->stream_classes * layout->slots * (plan->shape.mask_dtype != 0 || plan->partial ? share : tally->slot_units);
   waiting = layout->panel + (layout->slots - 1) * tally->classes; /* the panel, and those in bundles that are not full yet */
   if (!twh__multiply(layout->bundles * layout->slots, share, &layout->leaves)) return 0;
   layout->units = twh__min(waiting + streamed + layout->leaves + 1, twh__max(1, tally->units));
-  if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, twh__max(1, tally->max_unit_tiles)), &kept)) {
+  if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, twh__max(1, tally->max_unit_tiles)),
+                     &kept)) {
     return 0;
   }
   if (!twh__add(kept, layout->bundles * layout->slots + 1, &layout->nodes)) return 0;
@@ -207,6 +208,21 @@ static int layout_states(const twh_plan *plan, twh__layout *layout)
   layout->small_nodes = twh__min(layout->small_nodes, twh__max(2, tally->all_tiles));
   return layout->nodes + layout->small_nodes <= INT32_MAX - layout->leaves && layout->k_blocks <= INT32_MAX &&
          layout->units <= INT32_MAX;
+}
+
+/* The workspace serves the plan and its exact one, one after the other. */
+static int layout_flags(twh_plan *plan)
+{
+  twh__layout *layout = &plan->layout;
+  int64_t      units, rows;
+
+  if (!plan->exact) return 1;
+  units = plan->exact->first_unit[plan->exact->spans_count];
+  if (!twh__multiply(plan->batch, plan->shape.q_heads, &rows) || !twh__multiply(rows, plan->q_rows, &rows)) return 0;
+  layout->alignment = twh__max(layout->alignment, plan->exact->layout.alignment);
+  layout->flag_bytes = twh__add(rows, units, &rows) ? layout_align(rows, layout->alignment) : -1;
+  return layout->flag_bytes >= 0 &&
+         twh__add(twh__max(layout->bytes, plan->exact->layout.bytes), layout->flag_bytes, &layout->bytes);
 }
 
 twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, twh_error *error)
@@ -229,7 +245,7 @@ twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, tw
   layout_waves(plan, limit, layout);
   layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
   if (!layout_blocks(plan, limit, layout) || !layout_states(plan, layout)) goto overflow;
-  if (!twh__workspace_lay_out(plan, NULL, &unused, &layout->bytes)) goto overflow;
+  if (!twh__workspace_lay_out(plan, NULL, &unused, &layout->bytes) || !layout_flags(plan)) goto overflow;
   return TWH_OK;
 overflow:
   return twh__fail(error, TWH_E_OVERFLOW, "oracle: the workspace for its calls does not fit this machine's sizes");

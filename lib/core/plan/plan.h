@@ -30,7 +30,8 @@ typedef struct twh__tally {
   int64_t slot_units;      /* most units that have tiles in one slot */
   double  host_pairs, host_flops;
   double  host_tile_pairs; /* of host_pairs those that no kernel computes */
-  int64_t drawn_tiles, drawn_keys;
+  int64_t drawn_tiles, drawn_keys; /* without those of squares */
+  int64_t square_calls;
   double  sampled_pairs;   /* of tiles of sampled spans, */
   double  pattern_pairs;   /* and what the pattern has there */
 } twh__tally;
@@ -64,7 +65,8 @@ typedef struct twh__layout {
   int64_t node_rows, small_rows;
   int64_t q_blocks, k_blocks, v_blocks, bucket_blocks, mask_blocks; /* entries of the caches */
   twh__sizes most;                       /* over all kernels; v_slice_bytes: all slices of a block */
-  int64_t bytes;
+  int64_t bytes;                         /* of everything; the first of them are */
+  int64_t flag_bytes;                    /* with plan->exact: a byte for each row of q, and one for each unit of plan->exact */
 } twh__layout;
 
 struct twh_plan {
@@ -77,14 +79,30 @@ struct twh_plan {
   twh__span         *spans;                  /* (spans_count) */
   int64_t           *first_unit;             /* (spans_count + 1): number of each span's first unit */
   double             pairs;                  /* visible, over all heads */
-  int32_t            estimate;               /* 1: errors of sampled rows are estimated; */
+  int32_t            estimate;               /* TWH_ESTIMATE_*: how errors of sampled rows are estimated; */
   double             error_quantile;         /* so many times the standard error is the bound */
+  uint64_t           seed;
+  int64_t            samples;                /* of a block of rows */
+  double             target_error;           /* rows with a larger one are computed exactly, */
+  twh_plan          *exact;                  /* by this plan, of which only some units are executed; NULL: none are */
+  int32_t            partial;                /* 1: this is such a plan */
+  double             bound_c, bound_d;       /* stated bounds; 0: none, */
+  double             error_bound;            /* and what follows from them */
+  twh__shape         square_shape;           /* DOUBLED: of its second kernel, the first one with the values of squares */
   twh__needs         needs;
   int32_t            kernel_count;
   twh__kernel        kernels[TWH__MAX_KERNELS];
   twh__tally         tally;
   twh__layout        layout;
 };
+
+static inline const twh__shape *twh__plan_kernel_shape(const twh_plan *plan, const twh__kernel *kernel)
+{
+  return kernel->lowering.power == 2 ? &plan->square_shape : &plan->shape;
+}
+
+/* Give the plan its second kernel, where it needs one for squares. */
+void twh__plan_square(twh_plan *plan, const twh_oracle_desc *desc);
 
 /* Units of a span over all its kv heads. */
 int64_t twh__plan_units(const twh_plan *plan, const twh__span *span);
@@ -148,6 +166,7 @@ typedef struct twh__cursor {
   int64_t         span, kv_head, panel, block, number, unit; /* unit: within the panel */
   int64_t         epoch, ordinal, calls;
   int32_t         entered;                                    /* 1: the epoch of this panel is settled */
+  const uint8_t  *units;                                      /* which units are wanted; NULL: all */
   twh__pack       pack[TWH__MAX_KERNELS];
 } twh__cursor;
 

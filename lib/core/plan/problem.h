@@ -13,6 +13,9 @@ twh_status twh__sampling_read(twh_plan_options *options, twh_error *error);
 /* The number that a variable of Fisher's F distribution with d1 and d2 degrees of freedom keeps below with probability p. */
 double twh__f_quantile(double p, double d1, double d2);
 
+/* What follows for the errors from what the caller knows of the data; the plan is complete. */
+void twh__sampling_bound(twh_plan *plan);
+
 /* Have the plan's spans sampled as the options say. */
 twh_status twh__sampling_set(twh_plan *plan, const twh_plan_options *options, twh_error *error);
 

@@ -26,10 +26,10 @@ static void tally_add(tally_count *count, int64_t *figure, int64_t times)
 static int64_t *tally_shape(twh__tally *tally, const twh__span *span, const twh__tile *tile)
 {
   switch (twh__plan_shape(span, tile)) {
-    case TWH_SHAPE_FULL: return &tally->full_tiles;
-    case TWH_SHAPE_LOWER: return &tally->lower_tiles;
-    case TWH_SHAPE_UPPER: return &tally->upper_tiles;
-    default: return &tally->band_tiles;
+  case TWH_SHAPE_FULL: return &tally->full_tiles;
+  case TWH_SHAPE_LOWER: return &tally->lower_tiles;
+  case TWH_SHAPE_UPPER: return &tally->upper_tiles;
+  default: return &tally->band_tiles;
   }
 }
 
@@ -69,6 +69,8 @@ static void tally_tile(tally_count *count, const twh__span *span, const twh__til
     if (tile->pads == TWH__PAD_UNSEEN || tile->pads == TWH__PAD_MASKED) tally_add(count, &tally->unseen_tiles, times);
   }
   tally->host_pairs += twh__lower_host_pairs(lowering, tile) * (double)times;
+  tally->host_flops += (double)tile->rows * (double)times * (3 * (double)count->plan->shape.v_dim);
+  if (tile->sample.role == TWH__DRAWN_SQUARES) return;
   if (span->sampling.samples > 0) tally->sampled_pairs += twh__lower_visible(tile) * (double)times;
   if (tile->sample.stratum > 0) {
     int64_t keys = 0, second = tile->level == 0 && tile->ordinal % 2 == 1; /* of a rectangle in two triangles: the same keys */
@@ -76,7 +78,6 @@ static void tally_tile(tally_count *count, const twh__span *span, const twh__til
     tally_add(count, &tally->drawn_tiles, times);
     tally_add(count, &tally->drawn_keys, keys);
   }
-  tally->host_flops += (double)tile->rows * (double)times * (3 * (double)count->plan->shape.v_dim);
 }
 
 /* Returns the unit's tiles. */
@@ -175,7 +176,7 @@ static void tally_calls(tally_count *count)
   for (int32_t k = 0; k < plan->kernel_count && !count->overflow; ++k) {
     const twh__lowering *lowering = &plan->kernels[k].lowering;
     for (int32_t c = 0; c < TWH__CLASSES && !count->overflow; ++c) {
-      int32_t reading = twh__class_reading(lowering, c);
+      int32_t  reading = twh__class_reading(lowering, c);
       int64_t *slots = &tally->slots[k][c], bundles, calls;
       tally_add(count, slots, count->pack[k].slots[c]);
       if (*slots == 0) continue;
@@ -191,6 +192,7 @@ static void tally_calls(tally_count *count)
       }
     }
     tally_add(count, &tally->calls, tally->kernel_calls[k]);
+    if (lowering->power == 2) tally->square_calls = tally->kernel_calls[k];
   }
 }
 

@@ -70,6 +70,7 @@ int32_t twh__plan_kernel(const twh_plan *plan, const twh__span *span, const twh_
   int32_t best = span->kernel;
   double  least;
 
+  if (plan->estimate == TWH_ESTIMATE_DOUBLED) return patch->sample.role == TWH__DRAWN_SQUARES ? 1 : 0;
   if (plan->kernel_count == 1 || span->kind == TWH__SPAN_WINDOW) return best;
   least = tiles_patch_cost(plan, span, best, patch);
   for (int32_t k = 0; k < plan->kernel_count; ++k) {

@@ -9,7 +9,7 @@ static void visit_draw(const twh__span *span, const twh__tile *tile, twh_tile_in
 {
   const twh__sample *sample = &tile->sample;
 
-  info->flags = TWH_TILE_DRAWN;
+  info->flags = TWH_TILE_DRAWN | (sample->role == TWH__DRAWN_SQUARES ? (uint32_t)TWH_TILE_DOUBLED : 0);
   info->log_weight = sample->log_weight;
   info->k_begin = tile->key;
   info->reversed = tile->reversed;
@@ -75,6 +75,7 @@ int64_t twh_tile_drawn_key(const twh_tile_info *tile, int64_t t)
   sample.gap = drawn[4];
   sample.gap_keys = drawn[5];
   sample.log_weight = 0;
+  sample.role = TWH__DRAWN_PLAIN;
   return drawn[6] + twh__sample_key(&sample, tile->k_begin + t);
 }
 

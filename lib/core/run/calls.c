@@ -16,11 +16,11 @@ static const twh__operand *calls_slot(const twh__bundle *bundle, int64_t s, int 
 {
   const twh__attention *slot = &bundle->slots[s];
   switch (which) {
-    case CALLS_Q: return &slot->q;
-    case CALLS_K: return &slot->k;
-    case CALLS_V: return &slot->v;
-    case CALLS_BUCKETS: return &slot->buckets;
-    default: return &slot->mask;
+  case CALLS_Q: return &slot->q;
+  case CALLS_K: return &slot->k;
+  case CALLS_V: return &slot->v;
+  case CALLS_BUCKETS: return &slot->buckets;
+  default: return &slot->mask;
   }
 }
 
@@ -85,8 +85,8 @@ static void calls_begin(const twh__run *run, const twh__bundle *bundle, const tw
   const twh_oracle_desc *desc = &kernel->oracle->desc;
   const twh__tile       *tile = &bundle->slots[0].tiles[0];
   int64_t                item = twh__dtype_bytes(desc->dtype), mask_item = twh__dtype_bytes(desc->mask_dtype);
-  calls_shape q = { CALLS_Q, tile->slot_rows, desc->qk_dim, desc->q_slot_stride, desc->q_row_stride, item, 0, 0 };
-  calls_shape k = { CALLS_K, tile->slot_keys, desc->qk_dim, desc->k_slot_stride, desc->k_row_stride, item, 0, 0 };
+  calls_shape            q = { CALLS_Q, tile->slot_rows, desc->qk_dim, desc->q_slot_stride, desc->q_row_stride, item, 0, 0 };
+  calls_shape            k = { CALLS_K, tile->slot_keys, desc->qk_dim, desc->k_slot_stride, desc->k_row_stride, item, 0, 0 };
   calls_shape            mask = {
                CALLS_MASK, tile->slot_rows, tile->slot_keys, tile->slot_rows * tile->slot_keys, tile->slot_keys, mask_item, 0, 0
   };
@@ -113,8 +113,10 @@ static void calls_part(const twh__run *run, const twh__bundle *bundle, const twh
   const twh__kernel     *kernel = twh__run_kernel(run, bundle);
   const twh_oracle_desc *desc = &kernel->oracle->desc;
   const twh__sizes      *sizes = &kernel->sizes;
-  calls_shape v = { buckets ? CALLS_BUCKETS : CALLS_V, call->k_len, desc->v_dim, desc->v_slot_stride, desc->v_row_stride,
-                    twh__dtype_bytes(desc->dtype), buckets ? 0 : part, sizes->v_slice_bytes };
+  calls_shape            v = {
+               buckets ? CALLS_BUCKETS : CALLS_V, call->k_len,        desc->v_dim,         desc->v_slot_stride, desc->v_row_stride,
+    twh__dtype_bytes(desc->dtype),     buckets ? 0 : part, sizes->v_slice_bytes
+  };
 
   calls_operand(desc, bundle, &v, buffers->v + part * sizes->v_gather, &call->v);
   call->out = buffers->out + part * sizes->out_bytes;
@@ -167,7 +169,7 @@ static void calls_list(calls_batches *batches)
     twh_call    *calls = run->work.calls + b * run->plan->layout.parts;
     if (bundle->kernel != batches->kernel) continue;
     if (run->repairing) {
-      bundle->first_call = run->plan->tally.calls + run->stats.repair_calls++;
+      bundle->first_call = run->first_call + run->plan->tally.calls + run->stats.repair_calls++;
       calls[values].index = bundle->first_call;
       run->work.call_list[batches->count++] = &calls[values];
     }

@@ -137,7 +137,7 @@ static twh_status execute_wave(twh__run *run, const twh_run_options *options, tw
   if (TWH__FAILED(status)) return status;
   twh__place_recycle(run);
   if (options->progress &&
-      options->progress(options->user, run->stats.calls - run->stats.repair_calls, run->plan->tally.calls) != 0) {
+      options->progress(options->user, run->done_calls + run->stats.calls - run->stats.repair_calls, run->planned_calls) != 0) {
     return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)run->stats.calls);
   }
   return TWH_OK;
@@ -149,7 +149,7 @@ static twh_status execute_all(twh__run *run, const twh_run_options *options, twh
   twh__tile  tile;
   int64_t    left = 1;
 
-  twh__run_write_empty(run);
+  if (!run->cursor.units) twh__run_write_empty(run);
   memset(&tile, 0, sizeof tile);
   while (!TWH__FAILED(status) && twh__cursor_next(&run->cursor, &tile)) {
     int full;
@@ -163,7 +163,7 @@ static twh_status execute_all(twh__run *run, const twh_run_options *options, twh
   return status;
 }
 
-static void execute_begin(twh__run *run)
+static void execute_begin(twh__run *run, const uint8_t *units)
 {
   const twh_plan *plan = run->plan;
 
@@ -174,8 +174,19 @@ static void execute_begin(twh__run *run)
   twh__cache_begin(&run->work.mask);
   for (int32_t k = 0; k < plan->kernel_count; ++k) run->number[k] = twh__oracle_begin(plan->kernels[k].oracle);
   twh__cursor_begin(&run->cursor, plan);
+  run->cursor.units = units;
   twh__place_begin(run);
   run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->layout.node_rows / 16));
+}
+
+twh_status twh__run_units(twh__run *run, char *workspace, const uint8_t *units, const twh_run_options *options,
+                          twh_error *error)
+{
+  int64_t used;
+
+  (void)twh__workspace_lay_out(run->plan, workspace, &run->work, &used);
+  execute_begin(run, units);
+  return execute_all(run, options, error);
 }
 
 static twh_status execute_in_workspace(twh__run *run, const twh_run_options *options, twh_error *error)
@@ -184,7 +195,6 @@ static twh_status execute_in_workspace(twh__run *run, const twh_run_options *opt
   size_t          bytes = (size_t)plan->layout.bytes;
   char           *memory = (char *)options->workspace;
   twh_status      status;
-  int64_t         used;
 
   if (memory) {
     if (options->workspace_bytes < bytes) {
@@ -199,9 +209,14 @@ static twh_status execute_in_workspace(twh__run *run, const twh_run_options *opt
     memory = (char *)twh__allocate_raw(plan->context, bytes, (size_t)plan->layout.alignment, error);
     if (!memory) return TWH_E_MEMORY;
   }
-  (void)twh__workspace_lay_out(plan, memory, &run->work, &used);
-  execute_begin(run);
-  status = execute_all(run, options, error);
+  run->planned_calls = plan->tally.calls;
+  if (plan->exact) {
+    run->row_flags = (uint8_t *)memory;
+    memset(memory, 0, (size_t)plan->layout.flag_bytes);
+  }
+  status = twh__run_units(run, memory + plan->layout.flag_bytes, NULL, options, error);
+  if (!TWH__FAILED(status) && plan->exact) status = twh__run_exact(run, memory + plan->layout.flag_bytes, options, error);
+  if (!TWH__FAILED(status) && options->stats) twh__run_check_assumption(run);
   if (!options->workspace) twh__release(plan->context, memory, bytes);
   return status;
 }

@@ -92,8 +92,8 @@ static void place_skip(twh__run *run, int32_t at)
 
 twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error *error)
 {
-  int32_t         unit = place_unit(run, tile), class_number = twh__class_of(tile), *open = &run->open[tile->kernel][class_number];
-  twh__bundle    *bundle;
+  int32_t      unit = place_unit(run, tile), class_number = twh__class_of(tile), *open = &run->open[tile->kernel][class_number];
+  twh__bundle *bundle;
   twh__attention *attention;
   twh__placement *placement;
   twh__place      place;
@@ -119,7 +119,7 @@ twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error 
   bundle = &run->work.bundles[*open];
   bundle->kernel = tile->kernel;
   bundle->class_number = class_number;
-  bundle->first_call = place.call;
+  bundle->first_call = run->first_call + place.call;
   bundle->filled = place.slot + 1;
   attention = &bundle->slots[place.slot];
   attention->tiles[place.tile] = *tile;

@@ -47,6 +47,7 @@ static void repairs_task(void *arg, int64_t i)
 
   if (!attention) return;
   twh__run_source(run, bundle, &source);
+  source.centres = twh__run_centres(run, bundle, attention->home / slots, attention->home % slots);
   for (int64_t t = 0; t < attention->slot.count; ++t) {
     twh__placement *place = &attention->places[t];
     twh__state     *leaf = &run->work.states[place->leaf];

@@ -18,12 +18,13 @@ void twh__run_result(const twh__run *run, const twh__bundle *bundle, const twh__
 
   memset(result, 0, sizeof *result);
   result->lowering = &kernel->lowering;
-  result->shape = &run->plan->shape;
+  result->shape = source->shape;
   result->source = source;
   result->slot = &attention->slot;
   result->tile = &attention->tiles[t];
   result->q = attention->q.block;
   result->k = attention->k.block;
+  if (source->centres) result->centre = source->centres + t * TWH__CENTRE(run->plan->shape.v_dim);
   result->lift = attention->v.note ? *attention->v.note : 1;
   if (run->has_mask && attention->mask.block.data) {
     result->mask = attention->mask.block;
@@ -104,6 +105,7 @@ static void results_decode_task(void *arg, int64_t i)
 
   if (!slot) return;
   twh__run_source(run, twh__run_bundle(run, b), &source);
+  source.centres = twh__run_centres(run, twh__run_bundle(run, b), b, s);
   for (int64_t t = 0; t < slot->slot.count; ++t) results_decode(run, b, s, t, &source);
 }
 
@@ -155,14 +157,32 @@ twh_status twh__wave_decode(twh__run *run, twh_error *error)
   return status;
 }
 
-static void results_write_error(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t at, char *to)
+/* The bound of a row's error. */
+static double results_error(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t at)
 {
   const twh_plan  *plan = run->plan;
   const twh__span *span = &plan->spans[unit->span];
-  double           share;
-  int64_t          samples = twh__cover_samples(span, unit, &plan->kernels[span->kernel].lowering.grid, &share);
+  int64_t          keys, drawn = twh__cover_drawn(span, unit, &plan->kernels[span->kernel].lowering.grid, &keys);
+  int64_t          count = plan->estimate == TWH_ESTIMATE_DOUBLED ? drawn : span->sampling.samples;
 
-  twh__store(to, run->error.dtype, 0, plan->error_quantile * twh__state_error(state, at, samples, share, plan->shape.v_dim));
+  if (drawn == 0) return 0;
+  return plan->error_quantile * twh__spread_error(state, at, count, (double)drawn / (double)keys, plan->shape.v_dim);
+}
+
+/* Row `row` of a head of the tensors. */
+static void results_write_error(const twh__run *run, const twh__unit *unit, const twh__state *state, int64_t at, int64_t head,
+                                int64_t row)
+{
+  const twh_plan  *plan = run->plan;
+  const twh__span *span = &plan->spans[unit->span];
+  double           error = results_error(run, unit, state, at), squares = 0;
+
+  if (run->has_error) twh__store(twh__view_row(&run->error, span->batch, head, row), run->error.dtype, 0, error);
+  if (!run->row_flags || error == 0) return;
+  for (int64_t c = 0; c < plan->shape.v_dim; ++c)
+    squares += state->b[at * plan->shape.v_dim + c] * state->b[at * plan->shape.v_dim + c];
+  if (error <= plan->target_error * sqrt(squares)) return;
+  run->row_flags[(span->batch * plan->shape.q_heads + head) * plan->q_rows + row] = 1;
 }
 
 /* Write row r of a unit from row `at` of a state, the sink logit of its head included. */
@@ -176,7 +196,7 @@ static void results_write(const twh__run *run, const twh__unit *unit, const twh_
   if (run->has_sinks) {
     twh__state_add_sink(state, at, twh__load(twh__view_row(&run->sinks, 0, head, 0), run->sinks.dtype, 0), dim);
   }
-  if (run->has_error) results_write_error(run, unit, state, at, twh__view_row(&run->error, span->batch, head, row));
+  if (run->has_error || run->row_flags) results_write_error(run, unit, state, at, head, row);
   if (run->has_lse) lse = twh__view_row(&run->lse, span->batch, head, row);
   twh__state_write(state, at, dim, twh__view_row(&run->out, span->batch, head, row), run->out.dtype, lse, run->lse.dtype);
 }
@@ -223,8 +243,7 @@ static int results_finish_skipped(twh__run *run)
 {
   for (int64_t u = 0; run->has_mask && u < run->plan->layout.units; ++u) {
     twh__unit_entry *entry = &run->work.units[u];
-    if (entry->tiles_left == 0 && entry->tree.count > 0 &&
-        !twh__tree_finish(&entry->tree, (int32_t)u, &run->work.agenda)) {
+    if (entry->tiles_left == 0 && entry->tree.count > 0 && !twh__tree_finish(&entry->tree, (int32_t)u, &run->work.agenda)) {
       return 0;
     }
   }

@@ -28,6 +28,9 @@ typedef struct twh__run {
   int32_t         free_unit;           /* first of the free entries; -1: none */
   int64_t         unique;              /* blocks that no other tile can use, so far */
   int64_t         parallel_rows;       /* parts into which rows are split for merging */
+  uint8_t        *row_flags;           /* a byte for each row of q: 1: its error is too large; NULL: none is asked for */
+  int64_t         first_call;          /* of this run; of an exact one behind those of the run before it */
+  int64_t         done_calls, planned_calls; /* before this run, and in all */
   twh_run_stats   stats;
 } twh__run;
 
@@ -59,8 +62,12 @@ static inline int64_t twh__run_parts(const twh__run *run, const twh__bundle *bun
   return twh__lower_parts(&twh__run_kernel(run, bundle)->lowering, twh__run_reading(run, bundle));
 }
 
-/* What encoding a bundle's slots reads. */
+/* What encoding for a kernel, or a bundle's slots, reads. */
+void twh__run_kernel_source(const twh__run *run, const twh__kernel *kernel, twh__source *source);
 void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source *source);
+
+/* Where the centres of slot s of buffers b stand; NULL if the bundle's kernel is none of squares. */
+double *twh__run_centres(const twh__run *run, const twh__bundle *bundle, int64_t b, int64_t s);
 
 /* The attention of task i of a parallel step over all slots of the bundles, and its bundle; NULL: this slot is not used. */
 twh__attention *twh__run_attention(const twh__run *run, int64_t i, int64_t *bundle, int64_t *slot);
@@ -102,6 +109,15 @@ twh_status twh__run_nan(const twh__placement *place, const twh__tile *tile, int6
 
 /* Merge the wave's states and write what is complete. */
 twh_status twh__wave_merge(twh__run *run, twh_error *error);
+
+/* Compute the plan's attention of all units, or of those with a flag, in a workspace. */
+twh_status twh__run_units(twh__run *run, char *workspace, const uint8_t *units, const twh_run_options *options, twh_error *error);
+
+/* Compute what is flagged exactly. `run` is done; the workspace behind the flags is free. */
+twh_status twh__run_exact(twh__run *run, char *workspace, const twh_run_options *options, twh_error *error);
+
+/* Look at a few pairs of a run that is done: do they bear sampling? Fills the run's statistics. */
+void twh__run_check_assumption(twh__run *run);
 
 /* Write the rows of units that have no tile at all, and of one unit whose tiles were all left out. */
 void twh__run_write_empty(twh__run *run);

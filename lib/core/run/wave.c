@@ -9,10 +9,11 @@
 /* Which operand an id belongs to, in its low bits: blocks of different operands never share an id. */
 enum { WAVE_Q, WAVE_K, WAVE_V, WAVE_BUCKETS, WAVE_MASK };
 
-void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source *source)
+void twh__run_kernel_source(const twh__run *run, const twh__kernel *kernel, twh__source *source)
 {
-  source->lowering = &twh__run_kernel(run, bundle)->lowering;
-  source->shape = &run->plan->shape;
+  source->lowering = &kernel->lowering;
+  source->shape = twh__plan_kernel_shape(run->plan, kernel);
+  source->centres = NULL;
   source->spans = run->plan->spans;
   source->q = &run->q;
   source->k = &run->k;
@@ -20,6 +21,19 @@ void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source
   source->mask = run->has_mask ? &run->mask : NULL;
   source->key_bias = run->plan->shape.key_bias ? &run->key_bias : NULL;
   source->alibi = run->plan->shape.alibi ? &run->alibi : NULL;
+}
+
+void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source *source)
+{
+  twh__run_kernel_source(run, twh__run_kernel(run, bundle), source);
+}
+
+double *twh__run_centres(const twh__run *run, const twh__bundle *bundle, int64_t b, int64_t s)
+{
+  const twh__layout *layout = &run->plan->layout;
+
+  if (twh__run_kernel(run, bundle)->lowering.power != 2) return NULL;
+  return run->work.centres + (b * layout->slots + s) * layout->slot_tiles * TWH__CENTRE(run->plan->shape.v_dim);
 }
 
 twh__attention *twh__run_attention(const twh__run *run, int64_t i, int64_t *bundle, int64_t *slot)
@@ -213,14 +227,11 @@ static int wave_can_be_spoiled(const twh__lowering *lowering, const twh__attenti
 }
 
 /* Tiles that share their slot, or are cut by codes, must not spoil each other, nor pads them. */
-static void wave_inspect(const twh__run *run, const twh__bundle *bundle, twh__attention *attention)
+static void wave_inspect(const twh__source *source, twh__attention *attention)
 {
-  twh__source source;
-
-  if (!wave_can_be_spoiled(&twh__run_kernel(run, bundle)->lowering, attention)) return;
-  twh__run_source(run, bundle, &source);
+  if (!wave_can_be_spoiled(source->lowering, attention)) return;
   for (int64_t t = 0; t < attention->slot.count; ++t) {
-    attention->tiles[t].host = twh__encode_spoils(&source, &attention->tiles[t]);
+    attention->tiles[t].host = twh__encode_spoils(source, &attention->tiles[t]);
   }
 }
 
@@ -235,7 +246,11 @@ static void wave_encode_task(void *arg, int64_t i)
 
   if (!slot || twh__class_is_host(bundle->class_number)) return;
   twh__run_source(run, bundle, &source);
-  if (!run->repairing) wave_inspect(run, bundle, slot);
+  if (!run->repairing) {
+    source.centres = twh__run_centres(run, bundle, bundle->buffers, s);
+    if (source.centres) twh__encode_centres(&source, &slot->slot);
+    wave_inspect(&source, slot);
+  }
   if (slot->q.encode) twh__encode_queries(slot->q.to, slot->q.block.row_bytes, &source, &slot->slot);
   if (slot->k.encode) twh__encode_keys(slot->k.to, slot->k.block.row_bytes, &source, &slot->slot);
   if (slot->v.encode) {

@@ -122,6 +122,9 @@ static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh
   workspace->agenda.free_nodes[0] = WORKSPACE_ARRAY(carver, int32_t, layout->nodes);
   workspace->agenda.free_nodes[1] = WORKSPACE_ARRAY(carver, int32_t, layout->small_nodes);
   workspace->agenda.leaves = (int32_t)layout->leaves;
+  if (plan->estimate != TWH_ESTIMATE_DOUBLED) return;
+  workspace->centres =
+    (double *)(void *)workspace_take(carver, layout->leaves, TWH__CENTRE(plan->shape.v_dim) * (int64_t)sizeof(double), 64);
 }
 
 static void workspace_units(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)

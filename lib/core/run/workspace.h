@@ -69,6 +69,7 @@ typedef struct twh__workspace {
   int32_t          *unit_chains;   /* (unit_chain_count), a power of two */
   int32_t           unit_chain_count;
   twh__state       *states;        /* (layout.leaves + layout.nodes + layout.small_nodes) */
+  double           *centres;       /* of squares: (layout.leaves, TWH__CENTRE(v_dim)) */
   twh__state        neutral;       /* one row, for rows that see nothing */
   twh__agenda       agenda;
   twh_call         *calls;         /* of a wave */

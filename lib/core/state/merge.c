@@ -11,8 +11,8 @@ enum { MERGE_PIECE = 64 };
 typedef struct merge_job {
   int64_t                  n;
   const twh_tensor *const *outs, *const *lses;
-  const twh_tensor        *out, *lse;
-  uint32_t                 flags;
+  const twh_tensor *out, *lse;
+  uint32_t          flags;
 } merge_job;
 
 static int64_t merge_at(const twh_tensor *tensor, int64_t b, int64_t h, int64_t r)

@@ -9,15 +9,12 @@
 
 #include "core/state/state.h"
 
-enum { STATE_PIECE = 64 };
-
-/* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= STATE_PIECE columns. A leaf's factor comes
- * first: so a leaf has the same bits whether it is merged at once, or becomes a node before. */
-TWH__CLONES static void state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n,
-                                   int64_t dim)
+/* A leaf's factor comes first: so a leaf has the same bits whether it is merged at once, or becomes a node before. */
+TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n,
+                                 int64_t dim)
 {
   const char *row;
-  float       piece[STATE_PIECE];
+  float       piece[TWH__STATE_PIECE];
   double      factor;
 
   if (from->b) {
@@ -118,7 +115,7 @@ static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, int6
 
   for (int i = 0; i < TWH__FAN; ++i) {
     at[i] = from[i] ? twh__state_at(from[i], r) : -1;
-    w[i] = at[i] >= 0 ? from[i]->a[at[i]] : 0;
+    w[i] = at[i] >= 0 && from[i]->role != TWH__DRAWN_SQUARES ? from[i]->a[at[i]] : 0;
     own[i] = w[i] == 0 ? -(double)INFINITY : from[i]->m[at[i]];
     if (w[i] == 0) continue;
     if (!(own[i] <= largest)) largest = own[i];
@@ -136,81 +133,20 @@ static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, int6
 static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
                             const double w[TWH__FAN], double scale, int64_t dim)
 {
-  static const double zeros[STATE_PIECE] = { 0 };
-  double              memory[TWH__FAN][STATE_PIECE];
+  static const double zeros[TWH__STATE_PIECE] = { 0 };
+  double              memory[TWH__FAN][TWH__STATE_PIECE];
   const double       *part[TWH__FAN];
 
-  for (int64_t done = 0; done < dim; done += STATE_PIECE) {
-    int64_t n = twh__min(STATE_PIECE, dim - done);
+  for (int64_t done = 0; done < dim; done += TWH__STATE_PIECE) {
+    int64_t n = twh__min(TWH__STATE_PIECE, dim - done);
     for (int i = 0; i < TWH__FAN; ++i) {
       part[i] = zeros;
       if (w[i] == 0) continue; /* neutral, or nothing beside the others */
       part[i] = memory[i];
-      state_read(memory[i], from[i], at[i], w[i] * scale, done, n, dim);
+      twh__state_read(memory[i], from[i], at[i], w[i] * scale, done, n, dim);
     }
     state_add(to + done, part, n);
   }
-}
-
-/* The spreads of a row's states together. A leaf of drawn keys is a sample; others have none, and neither has a neutral state. */
-static void state_merge_spread(const twh__state *into, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
-                               const double w[TWH__FAN], double m, int64_t r, int64_t dim)
-{
-  double  sums[3] = { 0, 0, 0 }, factor[TWH__FAN] = { 0 }, output[STATE_PIECE];
-  double *to = into->spread + r * TWH__SPREAD(dim);
-
-  for (int i = 0; i < TWH__FAN; ++i) {
-    if (w[i] == 0 || (!from[i]->b && !from[i]->drawn)) continue;
-    factor[i] = from[i]->b ? exp(from[i]->m[at[i]] - m) : w[i];
-    if (from[i]->b) {
-      const double *own = from[i]->spread + at[i] * TWH__SPREAD(dim);
-      sums[0] += factor[i] * own[0];
-      sums[1] += factor[i] * factor[i] * own[1];
-      sums[2] += factor[i] * factor[i] * own[2];
-    } else {
-      sums[0] += w[i];
-      sums[1] += w[i] * w[i];
-    }
-  }
-  for (int64_t first = 0, n; first < dim; first += n) {
-    double one[STATE_PIECE] = { 0 }, two[STATE_PIECE] = { 0 };
-    n = twh__min(STATE_PIECE, dim - first);
-    for (int i = 0; i < TWH__FAN; ++i) {
-      const double *own = factor[i] != 0 && from[i]->b ? from[i]->spread + at[i] * TWH__SPREAD(dim) + 3 + first : NULL;
-      if (factor[i] == 0) continue;
-      if (!own) state_read(output, from[i], at[i], 1, first, n, dim);
-      for (int64_t c = 0; c < n; ++c) {
-        one[c] += factor[i] * (own ? own[c] : output[c]);
-        two[c] += factor[i] * factor[i] * (own ? own[dim + c] : output[c]);
-        if (!own) sums[2] += factor[i] * factor[i] * output[c] * output[c];
-      }
-    }
-    memcpy(to + 3 + first, one, (size_t)n * sizeof *to);
-    memcpy(to + 3 + dim + first, two, (size_t)n * sizeof *to);
-  }
-  memcpy(to, sums, sizeof sums);
-}
-
-/* With Z_s = A_s (o_s - R) the error is about sum of Z_s / A: its variance is that of the samples about their mean, less what a draw
- * without replacement takes away. That takes A for known. With few samples whose A_s differ it is too little; with two, leaving out
- * each in turn (the jackknife) gives (1 + x) / (1 - x)^2 times that, x the relative variance of the A_s. */
-double twh__state_error(const twh__state *state, int64_t row, int64_t samples, double share, int64_t dim)
-{
-  const double *spread = state->spread + row * TWH__SPREAD(dim), *out = state->b + row * dim, n = (double)samples;
-  double        squares = spread[2], mean = 0, part, x;
-
-  if (samples < 2 || share >= 1 || state->a[row] == 0) return 0;
-  for (int64_t c = 0; c < dim; ++c) {
-    double total = spread[3 + c] - out[c] * spread[0];
-    squares += out[c] * (out[c] * spread[1] - 2 * spread[3 + dim + c]);
-    mean += total * total / n;
-  }
-  part = spread[0] / state->a[row];
-  x = (n * spread[1] / (spread[0] * spread[0]) - 1) * part * part / (n - 1);
-  x = x < 0.9 ? x : 0.9;
-  squares = (squares - mean) * n / (n - 1) * (1 - share) / (state->a[row] * state->a[row]);
-  if (!(squares > 0)) return isnan(squares) ? squares : 0;
-  return sqrt(squares * (1 + x)) / (1 - x);
 }
 
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
@@ -223,13 +159,13 @@ void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__
     int     only = 0, count = state_weights(from, r, at, w, &m, &only);
     double *to = into->b + r * dim, a = (w[0] + w[1]) + (w[2] + w[3]), scale = 1 / a;
 
-    if (into->spread) state_merge_spread(into, from, at, w, m, r, dim); /* before anything of `into` changes */
+    if (into->spread) twh__spread_merge(into, from, r, dim); /* before anything of `into` changes */
     into->m[r] = m;
     into->a[r] = count == 0 ? 0 : a;
     if (count == 0 || (count == 1 && from[only] == into)) continue;
     if (count == 1) {
-      for (int64_t c = 0; c < dim; c += STATE_PIECE) {
-        state_read(to + c, from[only], at[only], 1, c, twh__min(STATE_PIECE, dim - c), dim);
+      for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
+        twh__state_read(to + c, from[only], at[only], 1, c, twh__min(TWH__STATE_PIECE, dim - c), dim);
       }
     } else if (kind == 0 || w[0] == 0 || w[1] == 0 || w[2] == 0 || w[3] == 0) {
       state_merge_any(to, from, at, w, scale, dim); /* a weight of 0 must not meet whatever stands there */

@@ -11,15 +11,21 @@
 #include "core/records.h"
 #include "core/view/view.h"
 
-enum { TWH__FAN = 4 }; /* states that merge at once */
+enum { TWH__FAN = 4 /* states that merge at once */, TWH__STATE_PIECE = 64 /* columns that are read at once */ };
 
 /* Rows [first, last) of the node `into` become those of all states in `from` together, in this order; NULL: missing. into may
  * be one of them. A leaf is neutral for rows that its tile does not place. */
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim);
 
-/* The standard error of a row's output, |.|_2, from `samples` samples that hold a share of the keys they stand for; 0
- * with fewer than two. The state has a spread. */
-double twh__state_error(const twh__state *state, int64_t row, int64_t samples, double share, int64_t dim);
+/* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= TWH__STATE_PIECE columns. */
+void twh__state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n, int64_t dim);
+
+/* The spreads of the states in `from`, of one row, become that of `into`, which may be one of them. */
+void twh__spread_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t row, int64_t dim);
+
+/* The standard error of a row's output, |.|_2, from `count` samples or keys that are a share of those they stand for; 0 with fewer
+ * than two. The state has a spread. */
+double twh__spread_error(const twh__state *state, int64_t row, int64_t count, double share, int64_t dim);
 
 /* Add e^sink to the sum of one row. */
 void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int64_t dim);
