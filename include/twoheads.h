@@ -562,7 +562,8 @@ TWH_API twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *u
  *   key_bias (B, q_heads, keys, 1), finite, broadcast by strides of 0, and alibi_slopes (q_heads), finite, at data[h * head_stride]:
  *     each only if the problem declares it
  *   error (B, q_heads, rows), F32 or F64, only with options.estimate: a bound that |out - R|_2 of the row keeps in about 95 of 100
- *     cases, R the exact result; 0 where no key was drawn; may be NULL
+ *     cases, R the exact result; 0 where no key was drawn, INFINITY where one drawn sample or key outweighs all others so far
+ *     that nothing can be said; may be NULL
  * out, lse and error must not overlap any input. Rows and keys outside all sequences are neither read nor written. */
 typedef struct twh_tensors {
   uint32_t struct_size;
