@@ -428,7 +428,8 @@ enum { TWH_METHOD_EXACT = 0, TWH_METHOD_SAMPLED = 1, TWH_METHOD_HYBRID = 2 };
  *   are enough where a row has many value columns.
  * DOUBLED: from the spread of the drawn keys themselves. Each block of them is computed once more with doubled queries, since
  *   e^(2s) is (e^s)^2, and with v_dim + 1 value columns: at least as many calls again as the samples take, twice as many on a
- *   kernel without spare value columns (plan info: estimate_calls). One sample is enough. Not under a softcap; one kernel does all.
+ *   kernel without spare value columns (plan info: estimate_calls). One sample is enough. Not under a softcap; one kernel does all;
+ *   doubled queries must lie within the kernel's range.
  * Both: strata 1. They are right about as often as they say for keys whose weights are of a size; a key that outweighs the others
  * and was not drawn is in no estimate. */
 enum { TWH_ESTIMATE_NONE = 0, TWH_ESTIMATE_REPLICATES = 1, TWH_ESTIMATE_DOUBLED = 2 };
@@ -575,7 +576,7 @@ typedef struct twh_tensors {
 enum { TWH_ASSUMPTION_UNCHECKED = 0, TWH_ASSUMPTION_HOLDS = 1, TWH_ASSUMPTION_BROKEN = 2 };
 
 /* What an execute did. Filled also when it fails.
- * Where keys were drawn and it succeeded, the last fields tell what a few pairs have shown, four rows with 32 drawn keys of each of up
+ * Where keys were drawn and it succeeded, the last fields tell what a few pairs have shown, eight rows with 32 drawn keys of each of up
  * to 64 blocks of rows, which the host scores: whether the sampling assumption holds, that no key weighs much more than the others.
  * It is broken where pairs exceed the plan's bound_c or bound_d; or where sums of exponentials are off by more than 30% as a
  * rule, if logits spread about a row's mean as normal numbers do. No such check sees a dominant key that is not among its pairs. */
@@ -593,7 +594,7 @@ typedef struct twh_run_stats {
   int32_t  assumption;             /* TWH_ASSUMPTION_* */
   int32_t  reserved;               /* 0 */
   int64_t  samples_needed;         /* samples for each block of rows with which it would hold, also where it does; 0: not checked */
-  double   logit_std, measured_c, measured_d; /* of the checked pairs: the largest standard deviation in a block's rows; e^(half the
+  double   logit_std, measured_c, measured_d; /* of the checked pairs: the largest standard deviation in rows of a head; e^(half the
                                                * widest range of a row's logits); the longest value row / the shortest row of out */
   char     words[232];             /* BROKEN: what was found, one line of English; else empty */
 } twh_run_stats;

@@ -188,7 +188,8 @@ static twh_status create_choose(twh_plan *plan, twh_oracle *const *oracles, int6
 /* A rectangle on a causal mask takes two tiles, neither of which is a sample. */
 static twh_status create_check_estimate(const twh_plan *plan, twh_error *error)
 {
-  for (int32_t k = 0; plan->estimate == TWH_ESTIMATE_REPLICATES && k < plan->kernel_count; ++k) {
+  if (plan->estimate != TWH_ESTIMATE_REPLICATES || plan->tally.drawn_tiles == 0) return TWH_OK;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
     if (plan->kernels[k].lowering.full_mode != TWH_MASK_CAUSAL) continue;
     return twh__fail(error, TWH_E_UNSUPPORTED,
                      "options.estimate: TWH_ESTIMATE_REPLICATES needs a kernel that can run unmasked "

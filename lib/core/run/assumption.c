@@ -9,7 +9,7 @@
 
 #include "core/run/run.h"
 
-enum { ASSUMPTION_BLOCKS = 64, ASSUMPTION_ROWS = 4, ASSUMPTION_KEYS = 32 };
+enum { ASSUMPTION_BLOCKS = 64, ASSUMPTION_ROWS = 8, ASSUMPTION_KEYS = 32 };
 
 /* Relative variance of a sum that is too much: 30% squared. */
 #define ASSUMPTION_VARIANCE 0.09
@@ -49,11 +49,19 @@ static int assumption_find(const twh_plan *plan, int64_t index, assumption_block
   return 1;
 }
 
+/* Of the checked blocks of one head: the logits' squares about their rows' means, and of the block that needs most how many keys are
+ * drawn from how many. */
+typedef struct assumption_head {
+  int64_t head, drawn, keys, key_block;
+  double  squares, freedom;
+} assumption_head;
+
 /* What the pairs have shown so far. */
 typedef struct assumption_found {
-  double  std, range, value, out; /* the last two: the longest value row and the shortest row of out */
-  int64_t std_head, range_head, samples;
-  int     broken;
+  double          std, range, value, out; /* the last two: the longest value row and the shortest row of out */
+  int64_t         std_head, range_head, samples, heads;
+  int             broken;
+  assumption_head head[ASSUMPTION_BLOCKS];
 } assumption_found;
 
 /* A NaN stays. */
@@ -102,26 +110,47 @@ static double assumption_row(const twh__run *run, const assumption_block *block,
   return squares;
 }
 
-static void assumption_block_check(const twh__run *run, const assumption_block *block, assumption_found *found)
+static assumption_head *assumption_head_of(assumption_found *found, int64_t number)
 {
-  const twh_plan    *plan = run->plan;
-  const twh__kernel *kernel = &plan->kernels[block->span->kernel];
+  assumption_head *head = found->head;
+
+  while (head < found->head + found->heads && head->head != number) ++head;
+  if (head < found->head + found->heads) return head;
+  ++found->heads;
+  memset(head, 0, sizeof *head);
+  head->head = number;
+  return head;
+}
+
+static void assumption_check_block(const twh__run *run, const assumption_block *block, assumption_found *found)
+{
+  const twh__kernel *kernel = &run->plan->kernels[block->span->kernel];
   int64_t            rows = twh__min(ASSUMPTION_ROWS, block->tile.rows);
-  int64_t            key_block = twh__grid_keys(&kernel->lowering.grid, block->span->kind), needed;
-  double             squares = 0, std, weight;
+  assumption_head   *head = assumption_head_of(found, block->tile.unit.q_head);
   twh__source        source;
 
   twh__run_kernel_source(run, kernel, &source);
-  for (int64_t i = 0; i < rows; ++i)
-    squares += assumption_row(run, block, &source, (2 * i + 1) * block->tile.rows / (2 * rows), found);
+  for (int64_t i = 0; i < rows; ++i) {
+    head->squares += assumption_row(run, block, &source, (2 * i + 1) * block->tile.rows / (2 * rows), found);
+  }
+  head->freedom += (double)(rows * (block->tile.keys - 1));
   assumption_values(run, block, found);
-  if (block->tile.keys < 2) return;
-  std = sqrt(squares / (double)(rows * (block->tile.keys - 1)));
-  weight = expm1(std * std);
-  if (assumption_is_larger(&found->std, std)) found->std_head = block->tile.unit.q_head;
-  found->broken |= !(weight * (1 / (double)block->drawn - 1 / (double)block->keys) <= ASSUMPTION_VARIANCE);
+  if (head->drawn > 0 && 1 / (double)block->drawn - 1 / (double)block->keys <= 1 / (double)head->drawn - 1 / (double)head->keys)
+    return;
+  head->drawn = block->drawn;
+  head->keys = block->keys;
+  head->key_block = twh__grid_keys(&kernel->lowering.grid, block->span->kind);
+}
+
+static void assumption_check_head(const assumption_head *head, assumption_found *found)
+{
+  double  std = head->freedom > 0 ? sqrt(head->squares / head->freedom) : 0, weight = expm1(std * std);
+  int64_t needed;
+
+  if (assumption_is_larger(&found->std, std)) found->std_head = head->head;
+  found->broken |= !(weight * (1 / (double)head->drawn - 1 / (double)head->keys) <= ASSUMPTION_VARIANCE);
   if (isnan(weight)) return;
-  needed = (int64_t)ceil(1 / (ASSUMPTION_VARIANCE / weight + 1 / (double)block->keys) / (double)key_block);
+  needed = (int64_t)ceil(1 / (ASSUMPTION_VARIANCE / weight + 1 / (double)head->keys) / (double)head->key_block);
   found->samples = twh__max(found->samples, twh__max(1, needed));
 }
 
@@ -155,19 +184,22 @@ void twh__run_check_assumption(twh__run *run)
 {
   const twh_plan  *plan = run->plan;
   const int64_t    units = plan->first_unit[plan->spans_count], tries = twh__min(units, 8 * ASSUMPTION_BLOCKS);
-  assumption_found found = { 0, 0, 0, (double)INFINITY, 0, 0, 0, 0 };
+  assumption_found found;
   int64_t          blocks = 0;
 
   if (plan->tally.drawn_tiles == 0) return;
+  memset(&found, 0, sizeof found);
+  found.out = (double)INFINITY;
   for (int64_t i = 0; i < tries && blocks < ASSUMPTION_BLOCKS; ++i) {
     assumption_block block;
     int64_t          index = i; /* or any: a stride would see the same part of each head */
     if (units > ASSUMPTION_BLOCKS) index = (int64_t)(twh__sample_mix(plan->seed, (uint64_t)i) % (uint64_t)units);
     if (!assumption_find(plan, index, &block)) continue;
-    assumption_block_check(run, &block, &found);
+    assumption_check_block(run, &block, &found);
     ++blocks;
   }
   if (blocks == 0) return;
+  for (int64_t h = 0; h < found.heads; ++h) assumption_check_head(&found.head[h], &found);
   run->stats.samples_needed = found.samples;
   run->stats.logit_std = found.std;
   run->stats.measured_c = exp(found.range / 2);

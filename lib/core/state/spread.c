@@ -140,7 +140,8 @@ double twh__spread_error(const twh__state *state, int64_t row, int64_t count, do
   const double *spread = state->spread + row * TWH__SPREAD(dim), *out = state->b + row * dim, n = (double)count;
   double        sum = spread[SPREAD_SUM], squares = spread[SPREAD_NORMS], mean = 0, weight, part, x;
 
-  if (count < 2 || share >= 1 || state->a[row] == 0 || sum == 0) return 0;
+  if (share >= 1 || state->a[row] == 0 || sum == 0) return 0;
+  if (count < 2) return (double)INFINITY;
   for (int64_t c = 0; c < dim; ++c) {
     double total = spread[SPREAD_COLUMNS + c] - out[c] * sum;
     squares += out[c] * (out[c] * spread[SPREAD_SQUARES] - 2 * spread[SPREAD_COLUMNS + dim + c]);

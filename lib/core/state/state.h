@@ -23,8 +23,8 @@ void twh__state_read(double *to, const twh__state *from, int64_t at, double w, i
 /* The spreads of the states in `from`, of one row, become that of `into`, which may be one of them. */
 void twh__spread_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t row, int64_t dim);
 
-/* The standard error of a row's output, |.|_2, from `count` samples or keys that are a share of those they stand for; 0 with fewer
- * than two. The state has a spread. */
+/* The standard error of a row's output, |.|_2, from `count` samples or keys that are a share of those they stand for; The state has a
+ * spread. INFINITY: nothing is known. */
 double twh__spread_error(const twh__state *state, int64_t row, int64_t count, double share, int64_t dim);
 
 /* Add e^sink to the sum of one row. */
