@@ -594,7 +594,7 @@ typedef struct twh_run_stats {
   int32_t  assumption;             /* TWH_ASSUMPTION_* */
   int32_t  reserved;               /* 0 */
   int64_t  samples_needed;         /* samples for each block of rows with which it would hold, also where it does; 0: not checked */
-  double   logit_std, measured_c, measured_d; /* of the checked pairs: the largest standard deviation in rows of a head; e^(half the
+  double   logit_std, measured_c, measured_d; /* of the checked pairs: the largest standard deviation in a block's rows; e^(half the
                                                * widest range of a row's logits); the longest value row / the shortest row of out */
   char     words[232];             /* BROKEN: what was found, one line of English; else empty */
 } twh_run_stats;

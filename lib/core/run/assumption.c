@@ -39,6 +39,7 @@ static int assumption_find(const twh_plan *plan, int64_t index, assumption_block
   if (block->drawn == 0) return 0;
   patches = twh__cover_patches(block->span, &block->tile.unit, grid); /* drawn ones are the last; some may be empty */
   while (!twh__cover_patch(block->span, &block->tile.unit, grid, --patches, &patch)) continue;
+  if (patch.keys < 2) return 0;
   block->tile.key = patch.key;
   block->tile.rows = block->tile.unit.rows;
   block->tile.keys = twh__min(patch.keys, ASSUMPTION_KEYS);
@@ -49,11 +50,12 @@ static int assumption_find(const twh_plan *plan, int64_t index, assumption_block
   return 1;
 }
 
-/* Of the checked blocks of one head: the logits' squares about their rows' means, and of the block that needs most how many keys are
- * drawn from how many. */
+/* Of the checked blocks of one head: the sum of their weights' relative variances (a few blocks with wide logits must not drown in
+ * the others), and of the block that needs most how many keys are drawn from how many. */
 typedef struct assumption_head {
   int64_t head, drawn, keys, key_block;
-  double  squares, freedom;
+  int64_t blocks;
+  double  variance;
 } assumption_head;
 
 /* What the pairs have shown so far. */
@@ -127,13 +129,17 @@ static void assumption_check_block(const twh__run *run, const assumption_block *
   const twh__kernel *kernel = &run->plan->kernels[block->span->kernel];
   int64_t            rows = twh__min(ASSUMPTION_ROWS, block->tile.rows);
   assumption_head   *head = assumption_head_of(found, block->tile.unit.q_head);
+  double             squares = 0, variance;
   twh__source        source;
 
   twh__run_kernel_source(run, kernel, &source);
   for (int64_t i = 0; i < rows; ++i) {
-    head->squares += assumption_row(run, block, &source, (2 * i + 1) * block->tile.rows / (2 * rows), found);
+    squares += assumption_row(run, block, &source, (2 * i + 1) * block->tile.rows / (2 * rows), found);
   }
-  head->freedom += (double)(rows * (block->tile.keys - 1));
+  variance = squares / (double)(rows * (block->tile.keys - 1));
+  if (assumption_is_larger(&found->std, sqrt(variance))) found->std_head = head->head;
+  head->variance += expm1(variance);
+  ++head->blocks;
   assumption_values(run, block, found);
   if (head->drawn > 0 && 1 / (double)block->drawn - 1 / (double)block->keys <= 1 / (double)head->drawn - 1 / (double)head->keys)
     return;
@@ -144,14 +150,13 @@ static void assumption_check_block(const twh__run *run, const assumption_block *
 
 static void assumption_check_head(const assumption_head *head, assumption_found *found)
 {
-  double  std = head->freedom > 0 ? sqrt(head->squares / head->freedom) : 0, weight = expm1(std * std);
+  double  variance = head->variance / (double)head->blocks;
   int64_t needed;
 
-  if (assumption_is_larger(&found->std, std)) found->std_head = head->head;
-  found->broken |= !(weight * (1 / (double)head->drawn - 1 / (double)head->keys) <= ASSUMPTION_VARIANCE);
-  if (isnan(weight)) return;
-  needed = (int64_t)ceil(1 / (ASSUMPTION_VARIANCE / weight + 1 / (double)head->keys) / (double)head->key_block);
-  found->samples = twh__max(found->samples, twh__max(1, needed));
+  found->broken |= !(variance * (1 / (double)head->drawn - 1 / (double)head->keys) <= ASSUMPTION_VARIANCE);
+  if (isnan(variance)) return;
+  needed = (int64_t)ceil(1 / (ASSUMPTION_VARIANCE / variance + 1 / (double)head->keys) / (double)head->key_block);
+  found->samples = twh__max(found->samples, needed);
 }
 
 static void assumption_say(const twh_plan *plan, const assumption_found *found, twh_run_stats *stats)
@@ -166,7 +171,7 @@ static void assumption_say(const twh_plan *plan, const assumption_found *found, 
   } else if (found->broken) {
     snprintf(
       words, bytes,
-      "head %lld: logits spread by %.3g about a row's mean, so that a few keys weigh more than all others: it would take %lld "
+      "head %lld: logits spread by up to %.3g about a row's mean, so that a few keys weigh more than all others: it would take %lld "
       "samples of drawn keys for each block of rows, and the plan has %lld",
       (long long)found->std_head, found->std, (long long)found->samples, (long long)plan->samples);
   } else if (plan->bound_c > 0 && !(stats->measured_c <= plan->bound_c)) {
@@ -190,6 +195,7 @@ void twh__run_check_assumption(twh__run *run)
   if (plan->tally.drawn_tiles == 0) return;
   memset(&found, 0, sizeof found);
   found.out = (double)INFINITY;
+  found.samples = 1;
   for (int64_t i = 0; i < tries && blocks < ASSUMPTION_BLOCKS; ++i) {
     assumption_block block;
     int64_t          index = i; /* or any: a stride would see the same part of each head */
