@@ -9,13 +9,14 @@
 
 #include "commands.h"
 #include "outfile.h"
+#include "outlook.h"
 #include "setup.h"
 #include "verify.h"
 #include "wording.h"
 
 typedef struct cmd_run_result {
-  npy_array     out, lse; /* lse without data: not asked for */
-  twh_run_stats stats;
+  npy_array     out, lse, error; /* those without data: not asked for */
+  outlook       view;
   verify_errors errors;
 } cmd_run_result;
 
@@ -32,7 +33,7 @@ static int32_t cmd_run_progress(void *user, int64_t done, int64_t planned)
   return 0;
 }
 
-/* Outputs in the shape of q, but for the last dimension, and in its dtype. */
+/* Outputs in the shape of q, but for the last dimension, and in its dtype; errors are numbers of the library's own. */
 static int cmd_run_allocate(const options *given, const workload *work, cmd_run_result *out, complaint *error)
 {
   const npy_array *q = &work->q;
@@ -44,6 +45,10 @@ static int cmd_run_allocate(const options *given, const workload *work, cmd_run_
     failed = npy_allocate("the log-sum-exp", q->dtype == TWH_F64 ? TWH_F64 : TWH_F32, q->rank - 1, shape, &out->lse, error);
     if (failed) return failed;
   }
+  if (given->estimate != TWH_ESTIMATE_NONE) {
+    failed = npy_allocate("the errors of --estimate", TWH_F64, q->rank - 1, shape, &out->error, error);
+    if (failed) return failed;
+  }
   shape[q->rank - 1] = work->problem.v_dim;
   return npy_allocate("the output", q->dtype, q->rank, shape, &out->out, error);
 }
@@ -52,7 +57,7 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
 {
   const workload    *work = &all->work;
   const twh_problem *problem = &work->problem;
-  twh_tensor         out, lse;
+  twh_tensor         out, lse, row_error;
   twh_tensors        tensors;
   twh_run_options    how;
   twh_error          failure;
@@ -62,16 +67,18 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
   twh_error_init(&failure);
   twh_tensors_init(&tensors);
   twh_run_options_init(&how);
-  twh_run_stats_init(&result->stats);
+  twh_run_stats_init(&result->view.stats);
   twh_tensor_dense(&out, result->out.dtype, result->out.data, problem->q_heads, work->q_rows, problem->v_dim);
   twh_tensor_dense(&lse, result->lse.dtype, result->lse.data, problem->q_heads, work->q_rows, 1);
+  twh_tensor_dense(&row_error, result->error.dtype, result->error.data, problem->q_heads, work->q_rows, 1);
   tensors.q = &work->q_tensor;
   tensors.k = &work->k_tensor;
   tensors.v = &work->v_tensor;
   tensors.out = &out;
   if (result->lse.data) tensors.lse = &lse;
+  if (result->error.data) tensors.error = &row_error;
   workload_tensors(work, &tensors);
-  how.stats = &result->stats;
+  how.stats = &result->view.stats;
   if (isatty(STDERR_FILENO)) {
     how.progress = cmd_run_progress;
     how.user = &shown;
@@ -83,7 +90,7 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
 
 static void cmd_run_json(const options *given, const setup *all, const cmd_run_result *result)
 {
-  const twh_run_stats *stats = &result->stats;
+  const twh_run_stats *stats = &result->view.stats;
   json_object          object;
 
   json_open(&object, stdout);
@@ -95,6 +102,7 @@ static void cmd_run_json(const options *given, const setup *all, const cmd_run_r
   json_whole(&object, "encoded_blocks", stats->encoded_blocks);
   json_real(&object, "wall_s", stats->wall_s);
   json_real(&object, "oracle_s", stats->oracle_s);
+  outlook_json(&object, all, &result->view);
   if (given->verify) {
     json_real(&object, "max_abs_error", result->errors.max_abs_error);
     json_real(&object, "one_call_error", result->errors.one_call_error);
@@ -110,19 +118,21 @@ static void cmd_run_json(const options *given, const setup *all, const cmd_run_r
 
 static void cmd_run_text(const options *given, const setup *all, const cmd_run_result *result)
 {
-  const twh_run_stats *stats = &result->stats;
+  const twh_run_stats *stats = &result->view.stats;
 
   printf("calls              %10lld   at least %lld for any plan\n", (long long)all->info.calls,
          (long long)all->info.lower_bound_calls);
   for (int i = 0; i < all->oracles && all->oracles > 1; ++i) {
     printf("  on kernel %-2d     %10lld   %s\n", i, (long long)all->calls[i], given->oracle[i]);
   }
+  if (all->info.estimate_calls > 0) printf("  for the estimate %10lld\n", (long long)all->info.estimate_calls);
   printf("repair calls       %10lld   replacing %lld rows\n", (long long)stats->repair_calls, (long long)stats->repaired_rows);
   printf("rows on the host   %10lld\n", (long long)stats->host_rows);
   if (given->method != TWH_METHOD_EXACT) {
     printf("keys drawn         %10lld   results are %s\n", (long long)all->info.sampled_keys,
            all->info.drawn_tiles > 0 ? "estimates" : "exact: there was nothing to gain by drawing");
   }
+  outlook_text(given, all, &result->view);
   printf("time             %10.4f s   %.4f s of it in the kernel\n", stats->wall_s, stats->oracle_s);
   if (!given->verify) return;
   printf("largest error      %10.3g   one call of full length: %.3g\n", result->errors.max_abs_error,
@@ -159,6 +169,7 @@ int cmd_run(const options *given, complaint *error)
   if (!failed && given->lse) failed = outfile_try(given->lse, error);
   if (!failed) failed = cmd_run_allocate(given, &all.work, &result, error);
   if (!failed) failed = cmd_run_execute(&all, &result, error);
+  if (!failed && result.error.data) failed = outlook_read(&result.out, &result.error, &result.view, error);
   if (!failed && given->out) failed = npy_write(given->out, &result.out, error);
   if (!failed && given->lse) failed = npy_write(given->lse, &result.lse, error);
   if (!failed && given->verify) failed = verify_run(&all, &result.out, &result.lse, given->verify_rows, &result.errors, error);
@@ -171,6 +182,7 @@ int cmd_run(const options *given, complaint *error)
   }
   npy_free(&result.out);
   npy_free(&result.lse);
+  npy_free(&result.error);
   setup_destroy(&all);
   return failed;
 }

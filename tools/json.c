@@ -70,6 +70,18 @@ void json_text(json_object *object, const char *key, const char *value)
   json_string(object->to, value);
 }
 
+void json_truth(json_object *object, const char *key, int value)
+{
+  json_key(object, key);
+  fputs(value < 0 ? "null" : value ? "true" : "false", object->to);
+}
+
+void json_inner(json_object *object, const char *key, json_object *inner)
+{
+  json_key(object, key);
+  json_open(inner, object->to);
+}
+
 void json_close(json_object *object)
 {
   putc('}', object->to);

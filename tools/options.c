@@ -76,6 +76,14 @@ static const options_row options_rows[] = {
     "hybrid: the first S keys are exact, in whole blocks; default: 1" },
   { "--exact-window", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(exact_window), 0, "W",
     "hybrid: and W keys to either side of each query, in whole blocks; default: 0" },
+  { "--estimate", OPTIONS_BOTH, OPTIONS_MAYBE_TEXT, OPTIONS_FIELD(estimate_name), OPTIONS_FIELD(has_estimate), "[=HOW]",
+    "tell errors of rows by HOW: replicates of 2 or more --samples, or doubled: in more calls; bare: doubled below 2" },
+  { "--target-error", OPTIONS_BOTH, OPTIONS_REAL, OPTIONS_FIELD(target_error), OPTIONS_FIELD(has_target), "E",
+    "with --estimate: blocks of queries with one whose relative error is estimated above E are computed exactly" },
+  { "--bound-c", OPTIONS_BOTH, OPTIONS_REAL, OPTIONS_FIELD(bound_c), OPTIONS_FIELD(has_c), "C",
+    "plan: bound errors if e^logit is in 1/C .. C, but for a factor of each query's own; run: check a few. With --bound-d" },
+  { "--bound-d", OPTIONS_BOTH, OPTIONS_REAL, OPTIONS_FIELD(bound_d), OPTIONS_FIELD(has_d), "D",
+    "the same: and if no value row is longer than D times a row of the result" },
   { "--measure", OPTIONS_BOTH, OPTIONS_FLAG, OPTIONS_FIELD(measure), 0, NULL,
     "time a few calls of each kernel and plan by that, not by cost_us" },
   { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
@@ -103,6 +111,21 @@ static const options_command_row options_commands[] = {
 };
 
 enum { OPTIONS_COMMANDS = sizeof options_commands / sizeof options_commands[0] };
+
+static const char options_plan_help[] =
+  "\n"
+  "In JSON calls_per_n_over_m is calls / (N / M): N query rows over all sequences and heads, M rows in a slot.\n"
+  "Of calls estimate_calls only serve --estimate; with --target-error at most exact_calls_max come on top.\n"
+  "error_bound, of --bound-c and --bound-d, is relative to the length of a row of the result; 95 of 100 rows keep it.\n";
+
+static const char options_run_help[] =
+  "\n"
+  "In JSON estimated_error has the median and the 95th percentile over all rows of what --estimate tells: a bound of\n"
+  "a row's error that is right in 95 of 100 cases, relative to the length of the row; 0 where no keys were drawn, null\n"
+  "(unknown) where one drawn key outweighs all others. exact_rows were computed in further rounds, of exact_calls calls,\n"
+  "for --target-error. assumption_holds: whether logits of a few pairs are near enough to each other for drawn keys to\n"
+  "stand for all (else assumption_words say why not; samples_needed: what it takes). A key that outweighs the others and\n"
+  "is not drawn is in no estimate and no check.\n";
 
 static const char options_oracle_help[] =
   "\n"
@@ -155,10 +178,8 @@ void options_help(FILE *to, int command)
     fprintf(to, "  %-22s %s\n", left, row->help);
   }
   fputs(options_oracle_help, to);
-  if (command == OPTIONS_PLAN) {
-    fputs("\nIn JSON calls_per_n_over_m is calls / (N / M): N query rows over all sequences and heads, M rows in a slot.\n",
-          to);
-  }
+  if (command == OPTIONS_PLAN) fputs(options_plan_help, to);
+  if (command == OPTIONS_RUN) fputs(options_run_help, to);
 }
 
 /* The row whose name is the first `length` characters of `text`. */
@@ -233,6 +254,53 @@ const char *options_method_name(int32_t method)
   return options_methods[method];
 }
 
+static const char *const options_estimates[] = { "none", "replicates", "doubled" }; /* by TWH_ESTIMATE_ */
+
+enum { OPTIONS_ESTIMATES = sizeof options_estimates / sizeof options_estimates[0] };
+
+const char *options_estimate_name(int32_t estimate)
+{
+  return options_estimates[estimate];
+}
+
+/* Replicates cost no calls, but one sample is none. */
+static int options_read_estimate(options *out, complaint *error)
+{
+  int64_t samples = out->samples != OPTIONS_ABSENT ? out->samples : out->strata;
+
+  if (!out->has_estimate) return 0;
+  if (!out->estimate_name) out->estimate = samples < 2 ? TWH_ESTIMATE_DOUBLED : TWH_ESTIMATE_REPLICATES;
+  while (out->estimate_name && out->estimate < OPTIONS_ESTIMATES &&
+         strcmp(out->estimate_name, options_estimates[out->estimate]))
+    ++out->estimate;
+  if (out->estimate < OPTIONS_ESTIMATES) return 0;
+  return complaint_make(error, EXIT_USAGE, "--estimate: '%s' is none of none, replicates, doubled", out->estimate_name);
+}
+
+/* The estimate by its name, and what is said of errors. */
+static int options_errors(options *out, complaint *error)
+{
+  const char *const names[] = { "--estimate", "--target-error", "--bound-c", "--bound-d" };
+  const double      values[] = { 1.0, out->target_error, out->bound_c, out->bound_d };
+  int               failed = options_read_estimate(out, error);
+  const int         given[] = { out->estimate != TWH_ESTIMATE_NONE, out->has_target, out->has_c, out->has_d };
+
+  for (int i = 0; i < 4 && !failed; ++i) {
+    if (!given[i]) continue;
+    if (out->method == TWH_METHOD_EXACT) {
+      return complaint_make(error, EXIT_USAGE, "%s goes with --method sampled or hybrid", names[i]);
+    }
+    if (i == 1 && !(values[i] > 0.0)) return complaint_make(error, EXIT_USAGE, "%s: %g is not above 0", names[i], values[i]);
+    if (i > 1 && !(values[i] >= 1.0)) return complaint_make(error, EXIT_USAGE, "%s: %g is less than 1", names[i], values[i]);
+  }
+  if (failed) return failed;
+  if (out->has_target && out->estimate == TWH_ESTIMATE_NONE) {
+    return complaint_make(error, EXIT_USAGE, "--target-error goes with --estimate");
+  }
+  if (!out->has_c != !out->has_d) return complaint_make(error, EXIT_USAGE, "--bound-c and --bound-d go together");
+  return 0;
+}
+
 /* The method by its name, and the options that go with some methods only. */
 static int options_method(options *out, complaint *error)
 {
@@ -275,7 +343,7 @@ static int options_complete(options *out, int command, complaint *error)
   if (out->verify_rows != OPTIONS_ABSENT && out->verify_rows < 1) {
     return complaint_make(error, EXIT_USAGE, "--verify: %lld rows are none to compare", (long long)out->verify_rows);
   }
-  return options_method(out, error);
+  return options_method(out, error) ? EXIT_USAGE : options_errors(out, error);
 }
 
 static void options_default(options *out)

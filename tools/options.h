@@ -31,6 +31,10 @@ typedef struct options {
   int32_t     method;                                           /* TWH_METHOD_* */
   const char *method_name;                                      /* as given */
   int64_t     seed, samples, strata, exact_sinks, exact_window; /* of twh_plan_options; OPTIONS_ABSENT: not given */
+  int32_t     estimate;                                         /* TWH_ESTIMATE_* */
+  const char *estimate_name;                                    /* as given; NULL: without a name */
+  int         has_estimate, has_target, has_c, has_d;
+  double      target_error, bound_c, bound_d;
 } options;
 
 /* Parse what follows the subcommand's name. Everything that can be known to be wrong without the files is found here. */
@@ -43,8 +47,9 @@ const char *options_command_name(int command);
 /* Is the problem given by sizes, not by arrays? */
 int options_by_sizes(const options *given, int command);
 
-/* The name that --method has for a method. */
+/* The names that --method and --estimate have for a method and an estimate. */
 const char *options_method_name(int32_t method);
+const char *options_estimate_name(int32_t estimate);
 
 /* The help of a subcommand. */
 void options_help(FILE *to, int command);

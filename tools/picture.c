@@ -179,13 +179,26 @@ static int32_t picture_fill_slot(void *user, const twh_tile_info *tile)
   return 0;
 }
 
+typedef struct picture_pass {
+  picture *own;
+  int32_t (*visit)(void *, const twh_tile_info *);
+} picture_pass;
+
+/* Tiles that only serve an estimate are left out: they lie where those lie whose errors they tell. */
+static int32_t picture_filter(void *user, const twh_tile_info *tile)
+{
+  picture_pass *pass = (picture_pass *)user;
+  return tile->flags & TWH_TILE_DOUBLED ? 0 : pass->visit(pass->own, tile);
+}
+
 static int picture_visit(picture *own, int32_t (*visit)(void *, const twh_tile_info *), complaint *error)
 {
-  twh_error failure;
+  picture_pass pass = { own, visit };
+  twh_error    failure;
 
   twh_error_init(&failure);
   own->number_row = -1;
-  return twh_plan_visit(own->all->plan, visit, own, &failure) < 0 ? wording_complain(error, &failure, "--svg") : 0;
+  return twh_plan_visit(own->all->plan, picture_filter, &pass, &failure) < 0 ? wording_complain(error, &failure, "--svg") : 0;
 }
 
 /* ---- measuring ----------------------------------------------------------------------------------------------------------- */
@@ -247,7 +260,7 @@ static void picture_captions(const picture *own, const options *given)
   const setup         *all = own->all;
   const twh_plan_info *info = &all->info;
   double               room = PICTURE_WIDTH - 48;
-  char                 text[512], more[80] = "", sampled[80] = "", heads[80] = "query head 0";
+  char                 text[512], more[80] = "", sampled[160] = "", heads[80] = "query head 0";
 
   furniture_problem(text, sizeof text, &all->work);
   svg_text(own->to, 24, 32, 18, room, "font-weight=\"bold\"", text);
@@ -256,6 +269,10 @@ static void picture_captions(const picture *own, const options *given)
   if (all->oracles > 1) snprintf(more, sizeof more, " (%lld on this kernel)", (long long)all->calls[info->oracle]);
   if (all->method != TWH_METHOD_EXACT) {
     snprintf(sampled, sizeof sampled, "; %s: %lld keys drawn", options_method_name(all->method), (long long)info->sampled_keys);
+  }
+  if (info->estimate_calls > 0) {
+    size_t n = strlen(sampled);
+    snprintf(sampled + n, sizeof sampled - n, ", once more in %lld calls for an estimate", (long long)info->estimate_calls);
   }
   snprintf(text, sizeof text,
            "%lld calls%s, at least %lld for any plan; %.4g for each block of query rows; %lld tiles in %lld slots%s",

@@ -83,6 +83,10 @@ static void setup_method(const options *given, twh_plan_options *how)
   if (given->strata != OPTIONS_ABSENT) how->strata = given->strata;
   if (given->exact_sinks != OPTIONS_ABSENT) how->exact_sinks = given->exact_sinks;
   if (given->exact_window != OPTIONS_ABSENT) how->exact_window = given->exact_window;
+  how->estimate = given->estimate;
+  how->target_error = given->target_error;
+  how->bound_c = given->bound_c;
+  how->bound_d = given->bound_d;
 }
 
 static int setup_plan(const options *given, setup *out, complaint *error)
@@ -98,6 +102,7 @@ static int setup_plan(const options *given, setup *out, complaint *error)
   if (given->measure) how.flags |= TWH_PLAN_MEASURE;
   setup_method(given, &how);
   out->method = given->method;
+  out->estimate = given->estimate;
   out->measured = given->measure;
   status = twh_plan_create(out->host.context, &out->work.problem, out->oracle, out->oracles, &how, &out->plan, &failure);
   if (status >= 0) status = twh_plan_get_info(out->plan, &out->info, &failure);
@@ -188,4 +193,8 @@ void setup_json(json_object *object, const setup *all)
   json_text(object, "method", options_method_name(all->method));
   json_whole(object, "sampled_keys", info->sampled_keys);
   json_whole(object, "drawn_tiles", info->drawn_tiles);
+  json_text(object, "estimate", options_estimate_name(all->estimate));
+  json_whole(object, "estimate_calls", info->estimate_calls);
+  json_whole(object, "exact_calls_max", info->exact_calls_max);
+  json_real(object, "error_bound", info->error_bound);
 }

@@ -27,8 +27,8 @@ typedef struct setup {
   int64_t       calls[OPTIONS_ORACLES_MAX]; /* planned ones of each */
   twh_plan     *plan;
   twh_plan_info info;
-  int           measured; /* info.cost is in seconds */
-  int32_t       method;   /* TWH_METHOD_* */
+  int           measured;         /* info.cost is in seconds */
+  int32_t       method, estimate; /* TWH_METHOD_*, TWH_ESTIMATE_* */
 } setup;
 
 /* Everything that `given` asks for; `command` says whether sizes or arrays. Destroy it also after a failure. */

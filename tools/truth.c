@@ -8,6 +8,7 @@
 
 #include "truth.h"
 #include "number.h"
+#include "order.h"
 #include "rounding.h"
 
 enum { TRUTH_ROWS_PER_TASK = 16 };
@@ -265,12 +266,6 @@ static double truth_relative(const npy_array *array, int64_t from, const double 
   return difference == 0.0 ? 0.0 : norm > 0.0 ? sqrt(difference / norm) : sqrt(difference);
 }
 
-static int truth_compare(const void *a, const void *b)
-{
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 int truth_row_errors(const truth_sample *sample, const npy_array *out, double *median, double *most, complaint *error)
 {
   const workload *work = sample->work;
@@ -288,8 +283,8 @@ int truth_row_errors(const truth_sample *sample, const npy_array *out, double *m
   if (nan) {
     *median = *most = (double)NAN;
   } else if (n > 0) {
-    qsort(errors, (size_t)n, sizeof *errors, truth_compare);
-    *median = errors[n / 2] / 2 + errors[(n - 1) / 2] / 2;
+    order_sort(errors, (size_t)n);
+    *median = order_quantile(errors, (size_t)n, 0.5);
     *most = errors[n - 1];
   }
   free(errors);

@@ -43,6 +43,14 @@ static const wording_row wording_rows[] = {
   { "options.exact_sinks", "--exact-sinks" },
   { "options.exact_window", "--exact-window" },
   { "must be a multiple of strata", "must be a multiple of --strata" },
+  { "options.estimate takes strata 1", "--estimate takes --strata 1" },
+  { "TWH_ESTIMATE_REPLICATES takes samples of", "replicates takes --samples" },
+  { "needs a kernel that can run unmasked (TWH_MASK_NONE in oracle.mask_modes)", "needs --oracle nomask; doubled does not" },
+  { "options.estimate", "--estimate" },
+  { "TWH_ESTIMATE_REPLICATES", "replicates" },
+  { "TWH_ESTIMATE_DOUBLED", "doubled" },
+  { "with bound_c", "with --bound-c" },
+  { "bound_d is", "--bound-d is" },
   { "oracle.scale is 0; only TWH_ORACLE_SCALE_PER_CALL goes without one",
     "--oracle scale is 0; a kernel that ignores its scores is of no use" },
   { "oracle.mask_modes: no way", "--oracle: no way" },
@@ -56,8 +64,7 @@ static const wording_row wording_rows[] = {
 
 enum { WORDING_ROWS = sizeof wording_rows / sizeof wording_rows[0] };
 
-/* Copy `from` to `to` (of `room` bytes, cut to fit) with every known text replaced. */
-static void wording_translate(const char *from, char *to, size_t room)
+void wording_translate(const char *from, char *to, size_t room)
 {
   size_t n = 0;
 

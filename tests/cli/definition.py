@@ -114,4 +114,5 @@ def main(q_path, k_path, v_path, out_path, lse_path, tolerance, *words):
     return 1
 
 
-sys.exit(main(*sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

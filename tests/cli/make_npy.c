@@ -1,7 +1,8 @@
 /* Arrays for test_cli.sh:
  *
  *   make_npy FILE DESCR KIND SIZE...   write one; DESCR as in a header (<f4); KIND: normal:STD:SEED, constant:X, lower
- *                                      (0 where the last index is at most the one before, else -inf; true and false for |b1)
+ *                                      (0 where the last index is at most the one before, else -inf; true and false for |b1),
+ *                                      unit (1 where the last two are equal, else 0)
  *   make_npy show FILE                 print "DESCR SIZE... MIN MAX" of one */
 #include <math.h>
 #include <stdio.h>
@@ -96,9 +97,10 @@ int main(int argc, char **argv)
       value *= sqrt(-2.0 * log(make_npy_random(&seed)));
       value *= cos(6.283185307179586 * make_npy_random(&seed));
     }
-    if (argv[3][0] == 'l') {
-      int64_t columns = shape[argc - 5], rows = shape[argc - 6];
-      value = (int64_t)i % columns <= (int64_t)i / columns % rows ? 0.0 : -INFINITY;
+    if (argv[3][0] == 'l' || argv[3][0] == 'u') {
+      int64_t columns = shape[argc - 5], rows = shape[argc - 6], column = (int64_t)i % columns;
+      int64_t row = (int64_t)i / columns % rows;
+      value = argv[3][0] == 'u' ? (double)(column == row) : column <= row ? 0.0 : -INFINITY;
     }
     make_npy_store(&array, (int64_t)i, value);
   }

@@ -70,7 +70,8 @@ holds() {
   expression=$1
   for key in max_abs_error one_call_error max_lse_error wall_s oracle_s utilisation calls lower_bound_calls workspace_bytes \
     calls_per_n_over_m full_tiles lower_tiles upper_tiles band_tiles host_tiles tiles slots_used estimated_s host_rows median_rel_error \
-    max_rel_error sampled_keys drawn_tiles; do
+    max_rel_error sampled_keys drawn_tiles estimate_calls exact_calls_max error_bound median p95 exact_rows exact_calls samples_needed \
+    logit_std measured_c measured_d repair_calls; do
     case $expression in *$key*) ;; *) continue ;; esac
     expression=$(echo "$expression" | sed "s/\b$key\b/($(json $key | sed 's/null/,/'))/g")
   done
@@ -129,6 +130,42 @@ estimated() {
     good
   else
     bad "not the errors of: $*"
+  fi
+}
+
+# told ROWS KEYS OPTION...: a run on q.npy, k.npy and unit vectors v.npy, on a kernel of so many rows and keys, tells of its errors what
+# plain Python finds (see estimate.py).
+told() {
+  rows=$1
+  keys=$2
+  shift 2
+  run 0 run --q q.npy --k k.npy --v v.npy -o sampled.npy --json "$@" || return 1
+  cp stdout figures.json
+  if python3 -B "$source/tests/cli/estimate.py" q.npy k.npy sampled.npy figures.json "$rows" "$keys" "$@" >stderr 2>&1; then
+    good
+  else
+    bad "not the errors that are told: $*"
+  fi
+}
+
+# redone ERROR ROWS KEYS OPTION...: the same with this target: blocks of rows above it, and only they, are those of the exact method.
+redone() {
+  error=$1
+  shift
+  told "$@" || return 1
+  rows=$1
+  keys=$2
+  shift 2
+  exact=$(echo "$*" | sed -E 's/--(method|estimate|samples|seed)[= ][a-z0-9]* ?//g; s/--estimate//')
+  # shellcheck disable=SC2086 # several words
+  run 0 run --q q.npy --k k.npy --v v.npy -o exact.npy $exact || return 1
+  run 0 run --q q.npy --k k.npy --v v.npy -o made.npy --json "$@" --target-error "$error" || return 1
+  cp stdout figures.json
+  if python3 -B "$source/tests/cli/estimate.py" q.npy k.npy sampled.npy figures.json "$rows" "$keys" "$@" --target-error "$error" \
+    --made made.npy --exact exact.npy >stderr 2>&1; then
+    good
+  else
+    bad "not what a target of $error asks for: $*"
   fi
 }
 
@@ -218,6 +255,36 @@ refused 2 '--exact-window: -1 is less than 0' plan --q-len 8 --method hybrid --e
 refused 2 '--exact-sinks goes with --method hybrid' plan --q-len 8 --method sampled --exact-sinks 1 --oracle reference
 refused 2 '--exact-window goes with --method hybrid' plan --q-len 8 --method sampled --exact-window 0 --oracle reference
 refused 2 '--seed is given twice' plan --q-len 8 --method sampled --seed 1 --seed 2 --oracle reference
+for estimate in '' all Doubled double replicates, 1; do
+  refused 2 "--estimate: '$estimate'" plan --q-len 8 --method sampled --estimate="$estimate" --oracle reference
+  refused 2 "--estimate: '$estimate'" run --random 1 --q-len 8 --method hybrid --estimate "$estimate" --oracle reference
+done
+refused 2 '--estimate is no option of check' check --estimate --oracle reference
+refused 2 '--estimate is given twice' plan --q-len 8 --method sampled --estimate --estimate=none --oracle reference
+for estimate in --estimate --estimate=doubled --estimate=replicates; do
+  refused 2 '--estimate goes with --method sampled or hybrid' plan --q-len 8 $estimate --oracle reference
+  refused 2 '--estimate goes with --method sampled or hybrid' run --random 1 --q-len 8 --method exact $estimate --oracle reference
+done
+for option in --target-error --bound-c --bound-d; do
+  refused 2 "$option is no option of check" check $option 1 --oracle reference
+  refused 2 "$option needs a value" plan --q-len 8 --oracle reference $option
+  refused 2 "$option goes with --method sampled or hybrid" plan --q-len 8 $option 2 --oracle reference
+  refused 2 "$option goes with --method sampled or hybrid" run --random 1 --q-len 8 --method exact $option 2 --oracle reference
+  for number in '' 1x nan inf 1e999; do
+    refused 2 "$option: '$number'" plan --q-len 8 --method hybrid --estimate $option "$number" --oracle reference
+  done
+done
+refused 2 '--target-error goes with --estimate' plan --q-len 8 --method sampled --target-error 0.1 --oracle reference
+refused 2 '--target-error goes with --estimate' plan --q-len 8 --method sampled --estimate none --target-error 0.1 --oracle reference
+for number in 0 -0.1 -0; do
+  refused 2 '--target-error: .* is not above 0' plan --q-len 8 --method sampled --estimate --target-error=$number --oracle reference
+done
+for number in 0 0.999 -3; do
+  refused 2 "--bound-c: $number is less than 1" plan --q-len 8 --method sampled --bound-c $number --bound-d 2 --oracle reference
+  refused 2 "--bound-d: $number is less than 1" plan --q-len 8 --method sampled --bound-c 2 --bound-d=$number --oracle reference
+done
+refused 2 '--bound-c and --bound-d go together' plan --q-len 8 --method sampled --bound-c 2 --oracle reference
+refused 2 '--bound-c and --bound-d go together' run --random 1 --q-len 8 --method sampled --bound-d 2 --oracle reference
 for number in 0 -1 1025 x; do
   refused 2 '--threads' run --threads "$number" --q q --k k --v v -o o --oracle reference
 done
@@ -301,6 +368,41 @@ refused 1 '--samples is 9223372036854775807' plan $drawing --method sampled --sa
 refused 1 '--strata is 1048577' plan $drawing --method sampled --strata 1048577
 refused 1 '--exact-sinks is 9223372036854775807' plan $drawing --method hybrid --exact-sinks 9223372036854775807
 refused 1 '--exact-window is 9223372036854775807' plan $drawing --method hybrid --exact-window 9223372036854775807
+# What an estimate takes: nothing from replicates; as many calls as the samples with a column to spare, twice as many without.
+run 0 plan $drawing --method sampled && is estimate '"none"' && is estimate_calls 0 && is exact_calls_max 0 && is error_bound 0
+run 0 plan $drawing && is estimate '"none"' && is estimate_calls 0 && is exact_calls_max 0 && is error_bound 0
+run 0 plan $drawing --estimate=none && is estimate '"none"'
+run 0 plan $drawing --method sampled --estimate none && is estimate '"none"' && is calls 16
+run 0 plan $drawing --method sampled --estimate && is estimate '"doubled"' && is calls 48 && is estimate_calls 32 && is drawn_tiles 16
+run 0 plan $drawing --method sampled --estimate --samples 1 && is estimate '"doubled"'
+run 0 plan $drawing --method sampled --estimate --samples 2 && is estimate '"replicates"' && is calls 32 && is estimate_calls 0
+run 0 plan $drawing --method sampled --samples 2 --estimate doubled && is estimate '"doubled"' && is calls 96
+run 0 plan $drawing --method hybrid --samples 2 --estimate=replicates && is estimate '"replicates"' && is estimate_calls 0
+run 0 plan $drawing --method sampled --samples 16 --estimate --target-error 1 && is drawn_tiles 0 && is exact_calls_max 0
+doubling='--q-len 1024 --method sampled --estimate --json'
+run 0 plan $doubling --oracle reference,len=64,nomask,lse,v=65 && is calls 32 && is estimate_calls 16
+run 0 plan $doubling --oracle reference,len=64,nomask,v=66 && is calls 32 && is estimate_calls 16
+run 0 plan $doubling --oracle reference,len=64,nomask,v=65 && is calls 48 && is estimate_calls 32
+run 0 plan $doubling --oracle reference,len=64,causal,v=66 && is calls 64 && is estimate_calls 32 && is tiles 64 && is drawn_tiles 32
+run 0 plan $doubling --causal --oracle reference,len=64,nomask,causal,lse,v=65 && is calls 45 && is estimate_calls 14
+run 0 plan $doubling --oracle reference,len=64,nomask,lse,v=65 --oracle reference,len=128,nomask,lse,v=65
+holds 'calls == 2 * estimate_calls' && is calls_by_oracle "[0, $(json calls)]" && is calls 16
+run 0 plan $doubling --target-error 0.5 --oracle reference,len=64,nomask,lse,v=65 && is calls 32 && is exact_calls_max 256
+run 0 plan $doubling --target-error 0.5 --oracle reference,len=64,nomask,v=66 && is repair_calls_max 32 && is exact_calls_max 512
+run 0 plan $drawing --method sampled --bound-c 2 --bound-d 5 && holds 'error_bound / (4 * 6 * sqrt(2 * log(40) / 64)) - 1 < 1e-12'
+holds 'error_bound / (4 * 6 * sqrt(2 * log(40) / 64)) - 1 > -1e-12' && bound=$(json error_bound)
+run 0 plan $drawing --method sampled --bound-c 2 --bound-d 5 --samples 4 && holds "error_bound * 2 - $bound < 1e-9" &&
+  holds "error_bound * 2 - $bound > -1e-9"
+run 0 plan $drawing --method hybrid --bound-c 2 --bound-d 5 && holds "error_bound - 2 * $bound < 1e-9" &&
+  holds "error_bound - 2 * $bound > -1e-9"
+run 0 plan $drawing --method sampled --bound-c 1 --bound-d 1 --samples 16 && is error_bound 0
+run 0 plan --q-len 1024 --oracle reference,len=64,nomask,lse --method sampled --estimate --target-error 0.25 --bound-c 2 --bound-d 5
+has '^estimate .* 32 calls more' && has '^target  *0.25' && has '^bound '
+refused 1 '--estimate takes --strata 1' plan $drawing --method sampled --strata 2 --estimate
+refused 1 '--estimate: replicates takes --samples 2 or more' plan $drawing --method sampled --estimate=replicates
+refused 1 '--estimate: doubled .*--softcap' plan --q-len 64 --softcap 3 --method sampled --estimate --oracle reference,softcap=3,lse
+refused 1 '--estimate: replicates needs --oracle nomask' plan --q-len 1024 --method sampled --samples 2 --estimate \
+  --oracle reference,len=64,causal,v=65
 ./make_npy m.npy '|b1' lower 64 64
 refused 1 '^twoheads: --method: .*--mask' plan --q-len 64 --mask m.npy --method sampled --oracle reference,len=16,lse
 
@@ -361,6 +463,12 @@ picture 40000 64 600:0:4096 --q-len 64 --kv-len 600 --method sampled --oracle re
 picture 40000 64 16384:0:any --q-len 64 --kv-len 16384 --method sampled --oracle reference,len=64,nomask,lse
 picture 40000 65536 65536 --q-len 65536 --causal --method hybrid --oracle reference,len=512,causal,v=65
 picture 40000 8192 8192 --q-len 8192 --method sampled --samples 2 --oracle reference,len=256,nomask,lse
+# What only serves an estimate is not drawn: the same marks as without it.
+picture 40000 256 256:0:8192 --q-len 256 --method sampled --estimate --oracle reference,len=32,nomask,lse,v=65
+picture 40000 256 256:5248:6144 --q-len 256 --causal --method sampled --estimate --oracle reference,len=32,causal,v=66
+picture 40000 256 256:0:16384 --q-len 256 --method sampled --estimate --samples 2 --oracle reference,len=32,nomask,lse
+picture 40000 8192 8192 --q-len 8192 --method sampled --samples 2 --estimate=doubled --oracle reference,len=256,nomask,lse
+picture 99000 500 500:25634:5440 --lens 300,0,200 --causal --method hybrid --exact-window 20 --estimate --oracle reference,len=16,lse
 picture 99000 500 500:25634:5440 --lens 300,0,200 --causal --method hybrid --exact-window 20 --oracle reference,len=16,lse
 run 0 plan --q-len 64 --oracle reference,len=32,lse --svg picture.svg && has '^problem'
 cp plugin.so 'a<b>&"c.so'
@@ -498,6 +606,54 @@ run 0 run $small $drawing --method sampled && has ' estimates$'
 run 0 run --random 3 --seed 4 --method sampled --q-len 50 --dim 8 --oracle reference,len=8,lse --verify=1 --json
 holds 'median_rel_error == max_rel_error && max_rel_error > 0.01'
 run 0 run --random 3 --method sampled --q-len 0 --oracle reference,len=8,lse --verify --json && holds 'max_rel_error == 0'
+# What is told of errors: from results that show which keys were drawn, the same by plain Python.
+./make_npy q.npy '<f4' normal:1:1 2 56 4
+./make_npy k.npy '<f4' normal:1:2 1 52 4
+./make_npy v.npy '<f4' unit 1 52 52
+alone=reference,q_len=8,k_len=1,lse
+told 8 8 --method sampled --estimate --oracle reference,len=8,lse && is estimate '"doubled"'
+told 8 8 --method sampled --estimate --oracle reference,len=8,lse,v=53 && holds 'estimate_calls * 2 == calls'
+told 8 8 --method sampled --estimate=doubled --samples 3 --seed 2 --oracle reference,len=8,nomask,v=54
+told 8 8 --method sampled --estimate=doubled --samples 3 --scale 0.1 --oracle reference,len=8,nomask --threads 2
+told 8 8 --method sampled --estimate --scale -0.2 --oracle reference,len=8,causal,v=54 --bound-c 3 --bound-d 4
+told 8 8 --method sampled --estimate=doubled --samples 2 --causal --q-offset 3 --oracle reference,len=8,nomask,causal,lse
+told 8 8 --method sampled --estimate=doubled --samples 2 --scale 3 --oracle reference,len=8,lse,v=53 && is p95 null &&
+  holds 'median > 1'
+told 8 8 --method sampled --estimate=doubled --samples 4 --scale 0.9 --oracle reference,len=8,lse,v=53 && holds 'median > 0'
+run 0 run $small --method sampled --estimate --scale 3 --oracle reference,len=8,lse && has '^estimated error  *[0-9.]* .* at most unknown$'
+run 0 run $small --method sampled --estimate --scale 20 --oracle reference,len=8,lse && has '^estimated error  *unknown .* at most unknown$'
+told 8 8 --method hybrid --estimate=doubled --exact-window 3 --samples 2 --oracle reference,len=8,mask,lse
+told 8 1 --method sampled --estimate --samples 5 --oracle $alone && is estimate '"replicates"' && is estimate_calls 0
+told 8 1 --method sampled --estimate --samples 2 --causal --oracle $alone
+told 8 1 --method hybrid --estimate --samples 4 --seed 3 --oracle $alone
+redone 0.99 8 8 --method sampled --estimate=doubled --samples 2 --oracle reference,len=8,lse
+redone 0.9 8 8 --method sampled --estimate=doubled --samples 2 --causal --oracle reference,len=8,nomask,causal,v=54
+redone 1.24 8 1 --method sampled --estimate --samples 4 --oracle $alone
+run 0 run $small --oracle reference,len=8,lse --json && for key in exact_rows exact_calls assumption_holds samples_needed logit_std \
+  measured_c measured_d assumption_words estimated_error; do is $key ''; done
+run 0 run $small --oracle reference,len=8,lse --method sampled --json && is estimated_error '' && is exact_rows 0 &&
+  is assumption_holds false
+run 0 run $small --oracle reference,len=8,lse --method sampled --samples 7 --estimate --target-error 0.1 --json &&
+  is median 0 && is p95 0 && is assumption_holds null && is exact_rows 0 && is assumption_words '""'
+# Far apart and near: what the run says of it, and that a target mends it.
+random='--random 3 --q-len 512 --q-heads 2 --dim 16 --v-dim 8 --oracle reference,len=64,lse --method sampled --estimate'
+run 0 run $random --scale 1 --target-error 0.01 --verify --json && is assumption_holds false && holds 'max_rel_error < 0.02'
+has '"assumption_words": "head [01]: logits spread by ' && holds 'samples_needed == 8 && logit_std > 3 && logit_std < 6'
+holds 'exact_rows > 0 && exact_calls == exact_rows / 64 * 8 && p95 <= 0.01 && exact_calls <= exact_calls_max'
+run 0 run $random --scale 1 --target-error 0.01 && has '^drawn keys suffice  *no   head [01]: logits spread' &&
+  has '^rows made exact  *1024   in 128 more calls' && has '^estimated error  *0 ' && has '^  for the estimate  *32$'
+run 0 run $random --scale 0.05 --json && is assumption_holds true && is assumption_words '""' && holds 'samples_needed == 1'
+holds 'median > 0.3 && median <= p95 && exact_rows == 0 && logit_std > 0.1 && logit_std < 0.4 && measured_c > 1 && measured_c < 3'
+run 0 run $random --scale 0.05 && has '^drawn keys suffice  *yes ' && has '^estimated error .*median'
+if grep -q 'made exact' stdout; then bad 'exact rows without a target'; else good; fi
+run 0 run $random --scale 0.05 --bound-c 1.1 --bound-d 50 --json && is assumption_holds false && has 'words": ".*--bound-c 1.1 '
+run 0 run $random --scale 0.05 --bound-c 5 --bound-d 1.5 --json && is assumption_holds false && has 'words": ".*--bound-d is 1.5"'
+run 0 run $random --scale 0.05 --bound-c 5 --bound-d 500 --json && is assumption_holds true && holds 'error_bound > 1'
+run 0 run --random 3 --lens 300,0,212 --dim 8 --causal --method hybrid --samples 2 --estimate --target-error 0.3 --oracle reference,len=16,lse \
+  --verify --json && holds 'p95 <= 0.3 && exact_rows > 0 && max_rel_error < 1 && exact_calls <= exact_calls_max'
+run 0 run --random 3 --q-len 0 --method sampled --estimate --target-error 1 --oracle reference,len=8,lse --json && is median 0 && is p95 0
+run 0 run --random 3 --q-len 256 --dim 8 --scale 9 --method sampled --estimate --target-error 0.001 --oracle reference,len=32,nomask,v=10 \
+  --json && holds 'repair_calls > 0 && exact_rows == 256 && exact_calls == 64'
 # Values of 1 and -1 in turn, all keys alike: exactly 0, and what a sample finds counts as it is.
 python3 - <<'EOF'
 import struct
@@ -509,6 +665,7 @@ def save(path, numbers, shape):
 save("q.npy", [0] * 60, (60, 1))
 save("v.npy", [(-1) ** i for i in range(60)], (60, 1))
 save("n.npy", [float("nan") if i == 29 else 0 for i in range(60)], (60, 1))
+save("some.npy", [float("nan") if i < 24 else 0 for i in range(60)], (60, 1))
 EOF
 cp q.npy k.npy
 estimated --method sampled --oracle reference,len=9,lse
@@ -516,6 +673,12 @@ holds 'max_rel_error <= 1 && max_rel_error == max_abs_error'
 "$command" run --q n.npy --k k.npy --v v.npy -o o.npy --oracle reference,len=9,lse --method sampled --verify --json >stdout 2>stderr
 [ $? = 1 ] && grep -q NaN stderr && good || bad "one row of NaN passes for an estimate"
 is max_rel_error null && is median_rel_error null
+
+# An estimate that is no number is larger than all others.
+run 0 run --q some.npy --k k.npy --v v.npy -o o.npy --method sampled --estimate --oracle reference,len=9,lse --json && is p95 null &&
+  holds 'median > 0'
+run 0 run --q n.npy --k k.npy --v v.npy -o o.npy --method sampled --estimate --oracle reference,len=9,lse --json && holds 'p95 >= median'
+run 0 run --q n.npy --k k.npy --v n.npy -o o.npy --method sampled --estimate --oracle reference,len=60,lse --json && is median 0
 
 # Random arrays: the same for the same seed, of mean 0 and deviation 1, and no file is needed.
 random='--q-len 50 --q-heads 2 --dim 8 --causal --oracle reference,len=16,lse'
