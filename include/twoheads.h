@@ -135,11 +135,12 @@ typedef struct twh_context_desc {
   void  *(*allocate)(void *user, size_t bytes, size_t alignment);    /* alignment: a power of two; NULL on failure */
   void   (*release)(void *user, void *memory, size_t bytes);
   void   (*log)(void *user, int32_t level, const char *text);        /* one line, no newline at its end */
-  /* Run task(arg, i) for every i in [0, n), in any order, on any threads, and return when all are done. NULL: the calling
-   * thread does it. Results are bitwise the same however it is done. */
+  /* Run task(arg, i) for every i in [0, n), in any order, on any threads, and return when all are done. NULL: threads of the
+   * context's own do it, or with parallelism 1 the calling one. Results are bitwise the same however it is done. */
   void   (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
   void    *user;                                                     /* handed to every hook */
-  int64_t  parallelism;  /* how many tasks parallel_for runs at the same time; a hint for the size of waves; 0 = 1 */
+  int64_t  parallelism;  /* how many tasks run at the same time, the calling thread's among them; 0 = 1. With parallel_for a hint for
+                          * the size of waves; without it the context starts parallelism - 1 threads, at most 255 */
 } twh_context_desc;
 
 typedef struct twh_context twh_context;
@@ -148,7 +149,8 @@ typedef struct twh_context twh_context;
  * desc: the hooks; NULL = defaults (aligned malloc, no log, one thread). The hooks and desc->user must outlive the context,
  *   and the context everything created with it. Every function that takes a context also takes NULL: the defaults.
  * out: receives the context; the caller destroys it. NULL on failure.
- * Returns: TWH_OK; TWH_E_ARGUMENT (out NULL, only one of allocate and release, parallelism < 0); TWH_E_VERSION; TWH_E_MEMORY.
+ * Returns: TWH_OK; TWH_E_ARGUMENT (out NULL, only one of allocate and release, parallelism < 0); TWH_E_VERSION; TWH_E_MEMORY (also where
+ *   the system starts no thread).
  * Threads: any; hooks may be called from every thread that uses the context. Since 0.1. */
 TWH_API TWH_MUST_USE twh_status twh_context_create(const twh_context_desc *desc, twh_context **out, twh_error *error);
 
@@ -599,6 +601,26 @@ typedef struct twh_run_stats {
   char     words[232];             /* BROKEN: what was found, one line of English; else empty */
 } twh_run_stats;
 
+/* BATCH: calls of the kernel, from when they were handed over until they were done. The others are the host's work on a wave, that
+ * is on the batches that go together: ENCODE with the placing of their tiles, DECODE with repairs, MERGE. */
+enum { TWH_TRACE_BATCH = 1, TWH_TRACE_ENCODE = 2, TWH_TRACE_DECODE = 3, TWH_TRACE_MERGE = 4 };
+
+/* Something that an execute has done. Filled by the library, valid during the callback. */
+typedef struct twh_trace_event {
+  uint32_t    struct_size;
+  int32_t     kind;                /* TWH_TRACE_* */
+  double      begin_s, end_s;      /* since the execute began */
+  int64_t     wave;                /* from 1 on */
+  int64_t     batch, oracle;       /* BATCH: its number, from 0 on, and the index of the kernel; else -1 */
+  int64_t     first_call, calls;   /* BATCH; else -1 and 0 */
+  int64_t     tiles;               /* BATCH: over all its calls, those that carry parts of one tile each count it */
+  const void *inside;              /* for twh_trace_tile */
+} twh_trace_event;
+
+/* Tile i of 0 .. event->tiles - 1 of a TWH_TRACE_BATCH; tile->call is the call that carries it. out->struct_size must be set.
+ * Returns: TWH_OK; TWH_E_ARGUMENT. Threads: the callback's, before it returns. Since 0.1. */
+TWH_API twh_status twh_trace_tile(const twh_trace_event *event, int64_t i, twh_tile_info *out, twh_error *error);
+
 /* TWH_RUN_CHECKED: a NaN in anything that the kernel returned is an error, TWH_E_RESULT. Without it, a sum that cannot be
  * read is repaired or computed by the host, and a NaN in an output reaches that row of out. */
 enum { TWH_RUN_CHECKED = 1 << 0 };
@@ -608,9 +630,12 @@ typedef struct twh_run_options {
   uint32_t flags;                  /* TWH_RUN_* */
   void    *workspace;              /* aligned to workspace_alignment; NULL: allocated through the context, and released */
   size_t   workspace_bytes;        /* at least the plan's; execute then allocates nothing */
-  int32_t (*progress)(void *user, int64_t done, int64_t planned); /* after each wave of batches; non-zero = stop; may be NULL */
-  void    *user;
+  /* After each batch, never by two threads at once: calls done, and planned in all. Non-zero = stop: no further batch begins, those
+   * that are running are waited for. May be NULL. */
+  int32_t (*progress)(void *user, int64_t done, int64_t planned);
+  void    *user;                   /* handed to progress and trace */
   twh_run_stats *stats;            /* may be NULL; its struct_size must be set */
+  void   (*trace)(void *user, const twh_trace_event *event); /* what happened when; never by two threads at once; may be NULL */
 } twh_run_options;
 
 /* Compute the plan's attention: out and lse as twh_problem defines them.
@@ -839,6 +864,7 @@ TWH_DEFINE_INIT(twh_tile_info)
 TWH_DEFINE_INIT(twh_tensors)
 TWH_DEFINE_INIT(twh_run_stats)
 TWH_DEFINE_INIT(twh_run_options)
+TWH_DEFINE_INIT(twh_trace_event)
 TWH_DEFINE_INIT(twh_transformer_weights)
 TWH_DEFINE_INIT(twh_transformer_call)
 TWH_DEFINE_INIT(twh_transformer_oracle_desc)

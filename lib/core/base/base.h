@@ -31,9 +31,19 @@ twh_status twh__struct_write(void *given, const void *from, size_t own, size_t l
 
 /* ---- context and memory ---- */
 
+/* Threads that run one loop at a time; a loop that comes while another one runs is done by its caller. */
+typedef struct twh__threads twh__threads;
+
+enum { TWH__MOST_THREADS = 255 };
+
 struct twh_context {
   twh_context_desc desc;
+  twh__threads    *threads; /* NULL: the host has its own, or none are wanted */
 };
+
+twh__threads *twh__threads_create(const twh_context *context, int64_t count, twh_error *error);
+void          twh__threads_destroy(const twh_context *context, twh__threads *threads);
+void          twh__threads_for(twh__threads *threads, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 /* Never NULL; `context` NULL = the defaults. */
 const twh_context *twh__context_or_default(const twh_context *context);

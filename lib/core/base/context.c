@@ -5,7 +5,7 @@
 
 #include "core/base/base.h"
 
-static const twh_context context_default = { { sizeof(twh_context_desc), 0, NULL, NULL, NULL, NULL, NULL, 1 } };
+static const twh_context context_default = { { sizeof(twh_context_desc), 0, NULL, NULL, NULL, NULL, NULL, 1 }, NULL };
 
 const twh_context *twh__context_or_default(const twh_context *context)
 {
@@ -30,10 +30,18 @@ twh_status twh_context_create(const twh_context_desc *desc, twh_context **out, t
     return twh__fail(error, TWH_E_ARGUMENT, "desc.allocate and desc.release must be given together");
   }
   if (own.desc.parallelism < 0) return twh__fail(error, TWH_E_ARGUMENT, "desc.parallelism is negative");
-  if (own.desc.parallelism == 0 || !own.desc.parallel_for) own.desc.parallelism = 1;
+  if (own.desc.parallelism == 0) own.desc.parallelism = 1;
+  if (!own.desc.parallel_for) own.desc.parallelism = twh__min(own.desc.parallelism, TWH__MOST_THREADS + 1);
   made = (twh_context *)twh__allocate(&own, sizeof *made, 0, error);
   if (!made) return TWH_E_MEMORY;
   *made = own;
+  if (!own.desc.parallel_for && own.desc.parallelism > 1) {
+    made->threads = twh__threads_create(&own, own.desc.parallelism - 1, error);
+    if (!made->threads) {
+      twh__release(&own, made, sizeof *made);
+      return TWH_E_MEMORY;
+    }
+  }
   *out = made;
   return TWH_OK;
 }
@@ -42,6 +50,7 @@ void twh_context_destroy(twh_context *context)
 {
   if (context) {
     twh_context own = *context;
+    twh__threads_destroy(&own, own.threads);
     twh__release(&own, context, sizeof *context);
   }
 }
@@ -62,6 +71,8 @@ void twh__parallel_for(const twh_context *context, int64_t n, void (*task)(void 
 {
   if (context->desc.parallel_for && n > 1) {
     context->desc.parallel_for(context->desc.user, n, task, arg);
+  } else if (context->threads && n > 1) {
+    twh__threads_for(context->threads, n, task, arg);
   } else {
     for (int64_t i = 0; i < n; ++i) task(arg, i);
   }

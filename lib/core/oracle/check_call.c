@@ -290,8 +290,7 @@ twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t 
 {
   const twh_call *calls[CHECK_CALL_BATCH] = { NULL, NULL, NULL, NULL };
   uint64_t        hashes[CHECK_CALL_BATCH] = { 0, 0, 0, 0 };
-  twh__ledger     ledger = { 0, 0, 0, -1 };
-  int32_t         code;
+  twh__ledger     ledger = { 0, 0, 0, 0, 0 };
 
   for (int64_t i = 0; i < n; ++i) {
     check_call_prefill(&trials[i]->blocks[TWH__CHECK_OUT]);
@@ -301,8 +300,8 @@ twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t 
     hashes[i] = check_call_hash(trials[i]);
     calls[i] = &trials[i]->call;
   }
-  code = twh__oracle_call(check->oracle, calls, n, &ledger);
-  if (code != 0) return twh__oracle_fail(check->error, code, ledger.call, "the kernel");
+  (void)twh__oracle_call(check->oracle, calls, n, &ledger);
+  if (ledger.code != 0) return twh__oracle_fail(check->error, ledger.code, ledger.call, "the kernel");
   for (int64_t i = 0; i < n; ++i) {
     check->touched += check_call_hash(trials[i]) != hashes[i];
     check_call_inspect(check, trials[i], TWH__CHECK_OUT);

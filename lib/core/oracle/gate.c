@@ -9,7 +9,7 @@
 
 struct twh__gate {
   pthread_mutex_t lock;
-  pthread_cond_t  left;     /* a batch has left the kernel */
+  pthread_cond_t  left; /* a batch has left the kernel */
   int64_t         running, limit;
   uint64_t        executes; /* so far */
 };
@@ -53,6 +53,27 @@ uint64_t twh__oracle_begin(const twh_oracle *oracle)
   return number;
 }
 
+/* Wait for a place and take it; 0: this execute calls the kernel no more. The lock is held. */
+static int gate_enter(twh__gate *gate, int64_t n, twh__ledger *ledger)
+{
+  while (ledger->code == 0 && !ledger->stop && gate->running >= gate->limit) pthread_cond_wait(&gate->left, &gate->lock);
+  if (ledger->code != 0 || ledger->stop) return 0;
+  ++gate->running;
+  ledger->calls += n;
+  ++ledger->batches;
+  return 1;
+}
+
+static void gate_leave(twh__gate *gate, int32_t code, int64_t call, twh__ledger *ledger)
+{
+  --gate->running;
+  if (code != 0 && ledger->code == 0) {
+    ledger->code = code;
+    ledger->call = call;
+  }
+  pthread_cond_broadcast(&gate->left);
+}
+
 static int32_t gate_call_kernel(const twh_oracle_desc *desc, const twh_call *const *calls, int64_t n)
 {
   uint64_t ticket = 0;
@@ -63,28 +84,64 @@ static int32_t gate_call_kernel(const twh_oracle_desc *desc, const twh_call *con
   return code != 0 ? code : desc->wait(desc->user, ticket);
 }
 
-int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger)
+int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger)
 {
   twh__gate *gate = oracle->gate;
-  int32_t    code;
+  int        done;
 
   pthread_mutex_lock(&gate->lock);
-  while (ledger->code == 0 && gate->running >= gate->limit) pthread_cond_wait(&gate->left, &gate->lock);
-  if (ledger->code == 0) {
-    ++gate->running;
-    ledger->calls += n;
-    ++ledger->batches;
+  done = gate_enter(gate, n, ledger);
+  if (done) {
+    int32_t code;
     pthread_mutex_unlock(&gate->lock);
     code = gate_call_kernel(&oracle->desc, calls, n);
     pthread_mutex_lock(&gate->lock);
-    --gate->running;
-    if (code != 0 && ledger->code == 0) {
-      ledger->code = code;
-      ledger->call = calls[0]->index;
-    }
-    pthread_cond_broadcast(&gate->left);
+    gate_leave(gate, code, calls[0]->index, ledger);
   }
-  code = ledger->code;
   pthread_mutex_unlock(&gate->lock);
-  return code;
+  return done;
+}
+
+int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, int holding, twh__ledger *ledger,
+                       uint64_t *ticket)
+{
+  twh__gate *gate = oracle->gate;
+  int        found;
+
+  pthread_mutex_lock(&gate->lock);
+  if (holding && gate->running >= gate->limit) {
+    pthread_mutex_unlock(&gate->lock);
+    return TWH__SUBMIT_FULL;
+  }
+  found = gate_enter(gate, n, ledger) ? TWH__SUBMIT_DONE : TWH__SUBMIT_STOPPED;
+  if (found == TWH__SUBMIT_DONE) {
+    int32_t code;
+    pthread_mutex_unlock(&gate->lock);
+    code = oracle->desc.submit(oracle->desc.user, calls, n, ticket);
+    pthread_mutex_lock(&gate->lock);
+    if (code != 0) { /* nothing was started */
+      gate_leave(gate, code, calls[0]->index, ledger);
+      found = TWH__SUBMIT_STOPPED;
+    }
+  }
+  pthread_mutex_unlock(&gate->lock);
+  return found;
+}
+
+void twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger)
+{
+  twh__gate *gate = oracle->gate;
+  int32_t    code = oracle->desc.wait(oracle->desc.user, ticket);
+
+  pthread_mutex_lock(&gate->lock);
+  gate_leave(gate, code, first_call, ledger);
+  pthread_mutex_unlock(&gate->lock);
+}
+
+void twh__oracle_stop(const twh_oracle *oracle, twh__ledger *ledger)
+{
+  pthread_mutex_lock(&oracle->gate->lock);
+  ledger->stop = 1;
+  pthread_cond_broadcast(&oracle->gate->left);
+  pthread_mutex_unlock(&oracle->gate->lock);
 }

@@ -33,17 +33,29 @@ void       twh__gate_destroy(const twh_context *context, twh__gate *gate);
 uint64_t twh__oracle_begin(const twh_oracle *oracle);
 
 /* What one execute has asked of the kernel, and its first failure: what the kernel returned, and the index of the first call of
- * that batch. */
+ * that batch. Starts zeroed. While batches run it is read and written under the gate's lock only; once its code is non-zero, or
+ * it was told to stop, the kernel is not called any more. */
 typedef struct twh__ledger {
   int64_t calls, batches;
-  int32_t code;
+  int32_t code, stop;
   int64_t call;
 } twh__ledger;
 
-/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running. `ledger` is shared
- * by all batches of one execute, starts zeroed, and is read and written under the gate's lock only: once its code is non-zero
- * the kernel is not called any more. Returns ledger->code: 0 as long as nothing has failed. */
-int32_t twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger);
+/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running. 0: it was not called,
+ * because the execute is over. A caller that holds batches of its own must not wait here: others may wait for those. */
+int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger);
+
+/* Start one batch of a kernel that has `submit`. holding: the caller has batches running, and FULL is returned instead of waiting for a
+ * place: it is to wait for one of its own first. */
+enum { TWH__SUBMIT_STOPPED, TWH__SUBMIT_DONE, TWH__SUBMIT_FULL };
+int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, int holding, twh__ledger *ledger,
+                       uint64_t *ticket);
+
+/* Wait for a batch that was started; first_call: the index of its first call. */
+void twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger);
+
+/* The execute is over. Any thread. */
+void twh__oracle_stop(const twh_oracle *oracle, twh__ledger *ledger);
 
 /* Time a few calls, batches of up to calls_per_batch among them: seconds that a call takes, and what a batch takes besides. */
 twh_status twh__oracle_measure(const twh_context *context, const twh_oracle *oracle, int64_t calls_per_batch, double *per_call,

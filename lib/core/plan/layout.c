@@ -10,6 +10,7 @@ enum {
   LAYOUT_CALLS_PER_BATCH = 8, /* where neither the kernel nor the caller sets a limit */
   LAYOUT_MOST_CALLS = 64,     /* of one batch: more would only take memory */
   LAYOUT_MOST_BATCHES = 256,  /* at the same time, whatever the kernel and the context would allow */
+  LAYOUT_SUBMITTED = 4,       /* batches that a kernel has been given and has not finished, if it takes so many */
   LAYOUT_PANEL = 16,
   LAYOUT_WORKSPACE_LIMIT = 64 << 20,
   LAYOUT_LATE_TILES = 8, /* of one unit, behind others of its own: the diagonal and the short ones */
@@ -122,9 +123,27 @@ int64_t twh__plan_calls_per_batch(const twh_oracle_desc *desc, const twh_plan_op
 
 static void layout_concurrency(const twh_plan *plan, const twh_plan_options *options, twh__kernel *kernel)
 {
-  kernel->calls_per_batch = twh__plan_calls_per_batch(&kernel->oracle->desc, options);
-  kernel->concurrency = twh__min(kernel->oracle->desc.max_concurrent_batches, plan->context->desc.parallelism);
+  const twh_oracle_desc *desc = &kernel->oracle->desc;
+
+  kernel->calls_per_batch = twh__plan_calls_per_batch(desc, options);
+  if (desc->submit) { /* half of what it may have goes into a wave, the other half into the next one */
+    kernel->concurrency = twh__max(1, twh__min(desc->max_concurrent_batches, LAYOUT_SUBMITTED) / 2);
+    return;
+  }
+  kernel->concurrency = twh__min(desc->max_concurrent_batches, plan->context->desc.parallelism);
   kernel->concurrency = twh__min(kernel->concurrency, LAYOUT_MOST_BATCHES);
+}
+
+/* Two waves where the kernel can be left alone, or does not use all threads. */
+static int64_t layout_count_waves(const twh_plan *plan)
+{
+  int64_t most = 0;
+
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (plan->kernels[k].oracle->desc.submit) return TWH__WAVES;
+    most = twh__max(most, plan->kernels[k].concurrency);
+  }
+  return most < plan->context->desc.parallelism ? TWH__WAVES : 1;
 }
 
 /* A wave keeps each kernel as busy as it may be. */
@@ -154,7 +173,7 @@ static int64_t layout_node_doubles(const twh_plan *plan)
 
 static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layout)
 {
-  int64_t in_wave = layout->bundles * layout->slots, all, bytes, one, twice = 1;
+  int64_t in_wave = layout->waves * layout->bundles * layout->slots, all, bytes, one, twice = 1;
 
   if (!twh__add(layout->most.v_slice_bytes, layout->most.k_bytes, &one)) return 0;
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
@@ -178,7 +197,7 @@ static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layou
   layout->k_blocks = twh__min(layout->k_blocks, twh__max(in_wave, plan->tally.all_tiles));
   layout->v_blocks = layout->k_blocks;
   layout->q_blocks = twh__min(LAYOUT_VARIANTS * layout->panel + in_wave, twh__max(in_wave, plan->tally.all_tiles));
-  layout->bucket_blocks = in_wave;
+  layout->bucket_blocks = layout->waves * in_wave; /* a wave's own, and those of the repairs that are made meanwhile */
   layout->mask_blocks = layout->most.mask_bytes > 0 ? in_wave + LAYOUT_VARIANTS : 0;
   return 1;
 }
@@ -193,7 +212,7 @@ static int layout_states(const twh_plan *plan, twh__layout *layout)
   streamed = tally->stream_classes * layout->slots * (plan->shape.mask_dtype != 0 || plan->partial ? share : tally->slot_units);
   waiting = layout->panel + (layout->slots - 1) * tally->classes; /* the panel, and those in bundles that are not full yet */
   if (!twh__multiply(layout->bundles * layout->slots, share, &layout->leaves)) return 0;
-  layout->units = twh__min(waiting + streamed + layout->leaves + 1, twh__max(1, tally->units));
+  layout->units = twh__min(waiting + streamed + layout->waves * layout->leaves + 1, twh__max(1, tally->units));
   if (!twh__multiply(twh__min(waiting, layout->units), twh__min(layout->tree_nodes, twh__max(1, tally->max_unit_tiles)),
                      &kept)) {
     return 0;
@@ -242,6 +261,7 @@ twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, tw
   }
   if (!layout_most(plan, layout)) goto overflow;
   layout->slot_tiles = plan->tally.slot_tiles;
+  layout->waves = layout_count_waves(plan);
   layout_waves(plan, limit, layout);
   layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
   if (!layout_blocks(plan, limit, layout) || !layout_states(plan, layout)) goto overflow;

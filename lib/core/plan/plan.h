@@ -48,7 +48,7 @@ typedef struct twh__kernel {
   const twh_oracle *oracle;
   int64_t           index;               /* among those the caller gave */
   double            cost_call, cost_batch;
-  int64_t           calls_per_batch, concurrency; /* batches at the same time */
+  int64_t           calls_per_batch, concurrency; /* batches of a wave at the same time */
   twh__lowering     lowering;
   twh__sizes        sizes;
 } twh__kernel;
@@ -56,6 +56,7 @@ typedef struct twh__kernel {
 /* Sizes of what an execute works in; see run/workspace.h. */
 typedef struct twh__layout {
   int64_t alignment;
+  int64_t waves;                         /* at the same time: 2 where the host can work while the kernel does */
   int64_t bundles;                       /* in one wave */
   int64_t panel;                         /* units that go through the key blocks together */
   int64_t units, tree_nodes;
@@ -156,6 +157,9 @@ int64_t twh__plan_consider(const twh_plan *plan, int32_t way, twh__lowering *low
  * counts the calls of the problem on that kernel with it. 0: it has that ability, or it cannot be counted. */
 enum { TWH__ADVICES = 6 };
 int twh__plan_advise(const twh_plan *plan, int32_t advice, char *what, size_t bytes, int64_t *calls);
+
+/* A tile as the caller counts rows and keys; call and slot: where it is. */
+void twh__plan_tell(const twh_plan *plan, const twh__tile *tile, int64_t call, int64_t slot, twh_tile_info *info);
 
 /* Decide sizes for the chosen lowerings. */
 twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, twh_error *error);

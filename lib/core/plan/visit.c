@@ -89,6 +89,19 @@ void twh_tile_keys(const twh_tile_info *tile, int64_t t, int64_t *k_begin, int64
   *k_begin = v[9] > 0 ? v[8] + begin : v[8] - end + 1;
 }
 
+void twh__plan_tell(const twh_plan *plan, const twh__tile *tile, int64_t call, int64_t slot, twh_tile_info *info)
+{
+  visit_fill(plan, tile, info);
+  info->mask_mode = (uint32_t)tile->mode;
+  info->oracle = plan->kernels[tile->kernel].index;
+  info->call = info->slot = -1;
+  info->calls = 0;
+  if (tile->mode == TWH__MODE_HOST) return;
+  info->call = call;
+  info->slot = slot;
+  info->calls = twh__lower_parts(&plan->kernels[tile->kernel].lowering, tile->reading);
+}
+
 twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *user, const twh_tile_info *tile), void *user,
                           twh_error *error)
 {
@@ -103,16 +116,7 @@ twh_status twh_plan_visit(const twh_plan *plan, int32_t (*visit)(void *user, con
   while (twh__cursor_next(&cursor, &tile)) {
     twh__place place;
     twh__cursor_place(&cursor, &tile, &place);
-    visit_fill(plan, &tile, &info);
-    info.mask_mode = (uint32_t)tile.mode;
-    info.oracle = plan->kernels[tile.kernel].index;
-    info.call = info.slot = -1;
-    info.calls = 0;
-    if (tile.mode != TWH__MODE_HOST) {
-      info.call = place.call;
-      info.slot = place.slot;
-      info.calls = twh__lower_parts(&plan->kernels[tile.kernel].lowering, tile.reading);
-    }
+    twh__plan_tell(plan, &tile, place.call, place.slot, &info);
     if (visit(user, &info) != 0) break;
   }
   return TWH_OK;

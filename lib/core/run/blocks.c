@@ -13,12 +13,13 @@ static int32_t *blocks_chain(const twh__cache *cache, const twh__key *key)
   return &cache->chains[hash & (uint64_t)(cache->chain_count - 1)];
 }
 
-void twh__cache_begin(twh__cache *cache)
+void twh__cache_begin(twh__cache *cache, int64_t waves)
 {
   for (int32_t i = 0; i < cache->chain_count; ++i) cache->chains[i] = -1;
   if (cache->count > 0) memset(cache->entries, 0, (size_t)cache->count * sizeof *cache->entries);
   cache->hand = 0;
   cache->serial = 0;
+  cache->waves = waves;
 }
 
 static void blocks_unlink(const twh__cache *cache, int32_t at)
@@ -28,13 +29,13 @@ static void blocks_unlink(const twh__cache *cache, int32_t at)
   *link = cache->entries[at].next;
 }
 
-/* A place for a new block: the first in the ring that this wave does not use. -1: none. */
+/* A place for a new block: the first in the ring that no wave at work uses. -1: none. */
 static int32_t blocks_evict(twh__cache *cache, int64_t wave)
 {
   for (int32_t tried = 0; tried < cache->count; ++tried) {
     int32_t at = cache->hand;
     cache->hand = at + 1 == cache->count ? 0 : at + 1;
-    if (cache->entries[at].wave == wave) continue;
+    if (cache->entries[at].wave != 0 && cache->entries[at].wave > wave - cache->waves) continue;
     if (cache->entries[at].wave != 0) blocks_unlink(cache, at);
     return at;
   }

@@ -1,6 +1,6 @@
 /* Encoded blocks that are kept for the next tile that needs the same bytes.
  *
- * A cache of one kind of operand: found by key, replaced first in, first out, except what the current wave uses. The cache only
+ * A cache of one kind of operand: found by key, replaced first in, first out, except what waves at work use. The cache only
  * hands out places; who gets one marked as missing encodes it. */
 #ifndef TWH_CORE_RUN_BLOCKS_H
 #define TWH_CORE_RUN_BLOCKS_H
@@ -28,10 +28,11 @@ typedef struct twh__cache {
   double           *notes;      /* (count): one number of the encoder's with each block */
   int64_t           bytes;      /* of one block */
   uint64_t          serial;
+  int64_t           waves;
 } twh__cache;
 
-/* Empty it. */
-void twh__cache_begin(twh__cache *cache);
+/* Empty it. waves: so many, the current one and those before it, are at work at the same time. */
+void twh__cache_begin(twh__cache *cache, int64_t waves);
 
 /* The place of the block of `key`, in use by `wave` (> 0) from now on. */
 typedef struct twh__found {

@@ -123,92 +123,266 @@ static void calls_part(const twh__run *run, const twh__bundle *bundle, const twh
   if (desc->flags & TWH_ORACLE_LSE) call->lse = (float *)(void *)(buffers->lse + part * sizes->lse_bytes);
 }
 
-typedef struct calls_batches {
-  twh__run *run;
-  int32_t   kernel;
-  int64_t   count, size; /* calls, and calls per batch */
-} calls_batches;
-
 static void calls_build_task(void *arg, int64_t b)
 {
-  const calls_batches *batches = (const calls_batches *)arg;
-  const twh__run      *run = batches->run;
-  const twh__bundle   *bundle = twh__run_bundle(run, b);
-  const twh__buffers  *buffers = &run->work.buffers[bundle->buffers];
-  int64_t              values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
-  twh_call            *calls = run->work.calls + b * run->plan->layout.parts;
+  const twh__wave    *wave = (const twh__wave *)arg;
+  const twh__run     *run = wave->run;
+  const twh__bundle  *bundle = wave->bundles[b];
+  const twh__buffers *buffers = &run->work.buffers[bundle->buffers];
+  int64_t             values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
+  twh_call           *calls = wave->calls + b * run->plan->layout.parts;
 
   if (parts == 0) return;
   calls_begin(run, bundle, buffers, &calls[0]);
-  for (int64_t p = run->repairing ? values : 0; p < (run->repairing ? values + 1 : parts); ++p) {
+  for (int64_t p = wave->repair ? values : 0; p < (wave->repair ? values + 1 : parts); ++p) {
     if (p > 0) calls[p] = calls[0];
     calls_part(run, bundle, buffers, p, p == values, &calls[p]);
     calls[p].index = bundle->first_call + p;
   }
 }
 
-static void calls_batch_task(void *arg, int64_t i)
+/* The calls of one kernel, in the order of the wave, behind those that are listed. Returns how many are. */
+static int64_t calls_list(twh__wave *wave, int32_t kernel, int64_t listed)
 {
-  const calls_batches *batches = (const calls_batches *)arg;
-  twh__run            *run = batches->run;
-  int64_t              first = i * batches->size, n = twh__min(batches->size, batches->count - first);
+  twh__run *run = wave->run;
 
-  (void)twh__oracle_call(run->plan->kernels[batches->kernel].oracle, run->work.call_list + first, n,
-                         &run->ledger[batches->kernel]);
-}
-
-/* The calls of one kernel, in the order of the wave. */
-static void calls_list(calls_batches *batches)
-{
-  twh__run *run = batches->run;
-
-  batches->count = 0;
-  for (int64_t b = 0; b < twh__run_bundles(run); ++b) {
-    twh__bundle *bundle = twh__run_bundle(run, b);
+  for (int64_t b = 0; b < wave->count; ++b) {
+    twh__bundle *bundle = wave->bundles[b];
     int64_t      values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
-    twh_call    *calls = run->work.calls + b * run->plan->layout.parts;
-    if (bundle->kernel != batches->kernel) continue;
-    if (run->repairing) {
+    twh_call    *calls = wave->calls + b * run->plan->layout.parts;
+    if (bundle->kernel != kernel) continue;
+    if (wave->repair) {
       bundle->first_call = run->first_call + run->plan->tally.calls + run->stats.repair_calls++;
       calls[values].index = bundle->first_call;
-      run->work.call_list[batches->count++] = &calls[values];
+      wave->list[listed++] = &calls[values];
     }
-    for (int64_t p = 0; !run->repairing && p < parts; ++p) run->work.call_list[batches->count++] = &calls[p];
+    for (int64_t p = 0; !wave->repair && p < parts; ++p) wave->list[listed++] = &calls[p];
+  }
+  return listed;
+}
+
+static void calls_make_batches(twh__wave *wave)
+{
+  const twh_plan *plan = wave->run->plan;
+  int64_t         listed = 0;
+
+  wave->batch_count = wave->next = 0;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    const twh__kernel *kernel = &plan->kernels[k];
+    int64_t            first = listed, size;
+    listed = calls_list(wave, k, listed);
+    size = twh__max(1, twh__min(kernel->calls_per_batch, twh__ceil_div(listed - first, kernel->concurrency)));
+    for (int64_t n; first < listed; first += n) {
+      twh__batch *batch = &wave->batches[wave->batch_count++];
+      n = twh__min(size, listed - first);
+      batch->kernel = k;
+      batch->running = 0;
+      batch->first = first;
+      batch->n = n;
+    }
   }
 }
 
-static void calls_run(const calls_batches *batches)
+/* A batch goes to the kernel. */
+static void calls_enter(twh__run *run, twh__batch *batch)
 {
-  const twh_plan *plan = batches->run->plan;
-  int64_t         n = twh__ceil_div(batches->count, batches->size);
+  pthread_mutex_lock(run->lock);
+  batch->number = run->batches++;
+  batch->begun = twh__now();
+  if (run->running++ == 0) run->running_since = batch->begun;
+  pthread_mutex_unlock(run->lock);
+}
 
-  if (plan->kernels[batches->kernel].concurrency > 1) {
-    twh__parallel_for(plan->context, n, calls_batch_task, (void *)batches);
+/* It is done, or was not made after all. */
+static void calls_leave(twh__wave *wave, const twh__batch *batch, int made)
+{
+  twh__run *run = wave->run;
+  double    now = twh__now();
+
+  pthread_mutex_lock(run->lock);
+  if (--run->running == 0) run->stats.oracle_s += now - run->running_since;
+  if (made) {
+    if (run->options->trace) twh__trace_batch(wave, batch, now);
+    if (!wave->repair) run->done_calls += batch->n;
+    twh__run_progress(run);
+  }
+  pthread_mutex_unlock(run->lock);
+}
+
+void twh__run_progress(twh__run *run)
+{
+  const twh_run_options *options = run->options;
+
+  if (run->stop || !options->progress) return;
+  if (options->progress(options->user, run->done_calls, run->planned_calls) == 0) return;
+  run->stop = 1;
+  for (int32_t k = 0; k < run->plan->kernel_count; ++k) twh__oracle_stop(run->plan->kernels[k].oracle, &run->ledger[k]);
+}
+
+static void calls_make(twh__wave *wave, twh__batch *batch)
+{
+  twh__run *run = wave->run;
+  int       made;
+
+  calls_enter(run, batch);
+  made = twh__oracle_call(run->plan->kernels[batch->kernel].oracle, wave->list + batch->first, batch->n,
+                          &run->ledger[batch->kernel]);
+  calls_leave(wave, batch, made);
+}
+
+/* Wait for the first batch of a wave that is running; 0: none is. */
+static int calls_wait(twh__wave *wave)
+{
+  twh__run *run = wave->run;
+
+  for (int64_t b = 0; b < wave->next; ++b) {
+    twh__batch *batch = &wave->batches[b];
+    if (!batch->running) continue;
+    twh__oracle_wait(run->plan->kernels[batch->kernel].oracle, batch->ticket, wave->list[batch->first]->index,
+                     &run->ledger[batch->kernel]);
+    batch->running = 0;
+    calls_leave(wave, batch, 1);
+    return 1;
+  }
+  return 0;
+}
+
+/* Whoever holds batches waits for those before it waits for a place: others may be waiting for just these. */
+static int calls_wait_any(twh__run *run)
+{
+  for (int64_t w = 0; w < run->plan->layout.waves; ++w) {
+    if (calls_wait(&run->work.waves[w])) return 1;
+  }
+  return calls_wait(&run->work.repairs);
+}
+
+static int calls_is_holding(const twh__run *run)
+{
+  for (int64_t w = 0; w <= run->plan->layout.waves; ++w) {
+    const twh__wave *wave = w < run->plan->layout.waves ? &run->work.waves[w] : &run->work.repairs;
+    for (int64_t b = 0; b < wave->next; ++b) {
+      if (wave->batches[b].running) return 1;
+    }
+  }
+  return 0;
+}
+
+static const twh_oracle *calls_oracle(const twh__wave *wave, int64_t b)
+{
+  return wave->run->plan->kernels[wave->batches[b].kernel].oracle;
+}
+
+/* Begin the next batches, as long as their kernel can be left alone with them; if there is no place for one, wait for one of our own, or
+ * do without. */
+static void calls_submit(twh__wave *wave, int patient)
+{
+  twh__run *run = wave->run;
+
+  while (wave->next < wave->batch_count && calls_oracle(wave, wave->next)->desc.submit) {
+    twh__batch *batch = &wave->batches[wave->next];
+    int         found;
+    calls_enter(run, batch);
+    found = twh__oracle_submit(calls_oracle(wave, wave->next), wave->list + batch->first, batch->n, calls_is_holding(run),
+                               &run->ledger[batch->kernel], &batch->ticket);
+    batch->running = found == TWH__SUBMIT_DONE;
+    if (!batch->running) calls_leave(wave, batch, 0);
+    if (found != TWH__SUBMIT_FULL) {
+      ++wave->next;
+    } else if (!patient || !calls_wait_any(run)) {
+      return;
+    }
+  }
+}
+
+void twh__wave_begin(twh__wave *wave)
+{
+  twh__run_parallel(wave->run, wave->count, calls_build_task, wave);
+  calls_make_batches(wave);
+  calls_submit(wave, 0);
+}
+
+/* Take batches until none is left. */
+static void calls_make_all(twh__wave *wave)
+{
+  for (;;) {
+    int64_t b;
+    pthread_mutex_lock(wave->run->lock);
+    b = wave->next < wave->batch_count ? wave->next++ : -1;
+    pthread_mutex_unlock(wave->run->lock);
+    if (b < 0) return;
+    calls_make(wave, &wave->batches[b]);
+  }
+}
+
+typedef struct calls_beside {
+  twh__wave *wave;
+  void (*host)(void *arg);
+  void *arg;
+} calls_beside;
+
+static void calls_beside_task(void *arg, int64_t i)
+{
+  const calls_beside *beside = (const calls_beside *)arg;
+
+  if (i == 0 && beside->host) {
+    beside->host(beside->arg);
   } else {
-    for (int64_t i = 0; i < n; ++i) calls_batch_task((void *)batches, i);
+    calls_make_all(beside->wave);
   }
 }
 
-twh_status twh__wave_call(twh__run *run, twh_error *error)
+/* Some kernel can be left alone: the host works first, then waits for places. */
+static void calls_after(twh__wave *wave, void (*host)(void *arg), void *arg)
 {
-  twh_status    status = TWH_OK;
-  calls_batches batches = { run, 0, 0, 0 };
-  double        begun;
-
-  twh__parallel_for(run->plan->context, twh__run_bundles(run), calls_build_task, &batches);
-  begun = twh__now();
-  run->stats.calls = run->stats.batches = 0;
-  for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
-    const twh__kernel *kernel = &run->plan->kernels[k];
-    twh__ledger       *ledger = &run->ledger[k];
-    batches.kernel = k;
-    calls_list(&batches);
-    batches.size = twh__max(1, twh__min(kernel->calls_per_batch, twh__ceil_div(batches.count, kernel->concurrency)));
-    if (!TWH__FAILED(status) && batches.count > 0) calls_run(&batches);
-    run->stats.calls += ledger->calls;
-    run->stats.batches += ledger->batches;
-    if (ledger->code != 0 && !TWH__FAILED(status)) status = twh__oracle_fail(error, ledger->code, ledger->call, "the kernel");
+  if (host) host(arg);
+  while (wave->next < wave->batch_count) {
+    if (calls_oracle(wave, wave->next)->desc.submit) {
+      calls_submit(wave, 1);
+    } else {
+      calls_make(wave, &wave->batches[wave->next++]);
+    }
   }
-  run->stats.oracle_s += twh__now() - begun;
-  return status;
+}
+
+void twh__wave_call(twh__wave *wave, void (*host)(void *arg), void *arg)
+{
+  twh__run       *run = wave->run;
+  const twh_plan *plan = run->plan;
+  calls_beside    beside = { wave, host, arg };
+  int64_t         callers = 1;
+
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (plan->kernels[k].oracle->desc.submit) {
+      calls_after(wave, host, arg);
+      return;
+    }
+    callers = twh__max(callers, plan->kernels[k].concurrency);
+  }
+  callers = twh__min(callers, wave->batch_count);
+  if (run->serial) { /* repairs, beside another wave */
+    calls_make_all(wave);
+  } else if (host) {
+    run->serial = 1;
+    twh__parallel_for(plan->context, callers + 1, calls_beside_task, &beside);
+    run->serial = 0;
+  } else if (callers > 1) {
+    twh__parallel_for(plan->context, callers, calls_beside_task, &beside);
+  } else {
+    calls_make_all(wave);
+  }
+}
+
+twh_status twh__wave_wait(twh__wave *wave, twh_error *error)
+{
+  const twh__run *run = wave->run;
+
+  while (calls_wait(wave)) continue;
+  for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
+    const twh__ledger *ledger = &run->ledger[k];
+    if (ledger->code != 0) return twh__oracle_fail(error, ledger->code, ledger->call, "the kernel");
+  }
+  if (run->stop) {
+    return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)run->done_calls);
+  }
+  return TWH_OK;
 }

@@ -53,7 +53,7 @@ static void exact_add_stats(twh_run_stats *to, const twh_run_stats *more)
   to->oracle_s += more->oracle_s;
 }
 
-twh_status twh__run_exact(twh__run *run, char *workspace, const twh_run_options *options, twh_error *error)
+twh_status twh__run_exact(twh__run *run, char *workspace, twh_error *error)
 {
   const twh_plan *plan = run->plan;
   uint8_t        *units = run->row_flags + plan->batch * plan->shape.q_heads * plan->q_rows;
@@ -79,9 +79,13 @@ twh_status twh__run_exact(twh__run *run, char *workspace, const twh_run_options 
   again.has_error = run->has_error;
   again.checked = run->checked;
   again.first_call = plan->tally.calls + run->stats.repair_calls;
-  again.done_calls = run->stats.calls - run->stats.repair_calls;
+  again.done_calls = run->done_calls;
+  again.batches = run->batches;
+  again.begun = run->begun;
+  again.options = run->options;
+  again.lock = run->lock;
   again.planned_calls = run->planned_calls + plan->exact->tally.calls;
-  status = twh__run_units(&again, workspace, units, options, error);
+  status = twh__run_units(&again, workspace, units, error);
   exact_add_stats(&run->stats, &again.stats);
   if (!TWH__FAILED(status)) run->stats.exact_rows = rows;
   return status;

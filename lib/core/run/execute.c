@@ -123,55 +123,130 @@ static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors
   return TWH__FAILED(status) ? status : execute_mask(run, own.mask, error);
 }
 
-/* Compute the wave. */
-static twh_status execute_wave(twh__run *run, const twh_run_options *options, twh_error *error)
+/* Fill a wave and encode it. It stays empty when there is nothing left. */
+static twh_status execute_prepare(twh__run *run, twh__wave *wave, twh_error *error)
 {
-  twh_status status;
+  double     begun = twh__now();
+  twh_status status = TWH_OK;
+  int        full = 0;
 
-  ++run->waves;
-  status = twh__wave_encode(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_call(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_decode(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_repair(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_merge(run, error);
-  if (TWH__FAILED(status)) return status;
-  twh__place_recycle(run);
-  if (options->progress &&
-      options->progress(options->user, run->done_calls + run->stats.calls - run->stats.repair_calls, run->planned_calls) != 0) {
-    return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)run->stats.calls);
+  while (!TWH__FAILED(status) && !full && !run->placed) {
+    if (twh__cursor_next(&run->cursor, &run->tile)) {
+      status = twh__place_tile(run, wave, &full, error);
+    } else {
+      run->placed = 1;
+    }
   }
+  if (run->placed) twh__place_flush(run, wave);
+  if (TWH__FAILED(status) || wave->count == 0) return status;
+  wave->number = ++run->waves;
+  status = twh__wave_encode(wave, error);
+  twh__run_trace(run, TWH_TRACE_ENCODE, wave->number, begun);
+  return status;
+}
+
+/* Make results of what the kernel has returned for a wave; then it is empty. */
+static twh_status execute_complete(twh__run *run, twh__wave *wave, twh_error *error)
+{
+  double     begun = twh__now();
+  twh_status status = twh__wave_decode(wave, error);
+
+  if (!TWH__FAILED(status)) status = twh__wave_repair(wave, error);
+  if (TWH__FAILED(status)) return status;
+  twh__run_trace(run, TWH_TRACE_DECODE, wave->number, begun);
+  begun = twh__now();
+  if (wave->batch_count == 0) {
+    pthread_mutex_lock(run->lock);
+    twh__run_progress(run);
+    pthread_mutex_unlock(run->lock);
+    status = twh__wave_wait(wave, error);
+    if (TWH__FAILED(status)) return status;
+  }
+  status = twh__wave_merge(wave, error);
+  if (TWH__FAILED(status)) return status;
+  twh__run_trace(run, TWH_TRACE_MERGE, wave->number, begun);
+  twh__place_recycle(run, wave);
   return TWH_OK;
 }
 
-static twh_status execute_all(twh__run *run, const twh_run_options *options, twh_error *error)
-{
-  twh_status status = TWH_OK;
-  twh__tile  tile;
-  int64_t    left = 1;
+/* The host's work beside a wave that the kernel computes: it finishes the one before, and fills it anew. */
+typedef struct execute_beside {
+  twh__run  *run;
+  twh__wave *wave;
+  twh_error *error;
+  twh_status status;
+} execute_beside;
 
-  if (!run->cursor.units) twh__run_write_empty(run);
-  memset(&tile, 0, sizeof tile);
-  while (!TWH__FAILED(status) && twh__cursor_next(&run->cursor, &tile)) {
-    int full;
-    status = twh__place_tile(run, &tile, &full, error);
-    if (!TWH__FAILED(status) && full) status = execute_wave(run, options, error);
-  }
-  while (!TWH__FAILED(status) && left > 0) {
-    left = twh__place_flush(run);
-    if (run->wave_bundles > 0 || run->has_mask) status = execute_wave(run, options, error);
+static void execute_host(void *arg)
+{
+  execute_beside *beside = (execute_beside *)arg;
+
+  beside->status = TWH_OK;
+  if (beside->wave->count > 0) beside->status = execute_complete(beside->run, beside->wave, beside->error);
+  if (!TWH__FAILED(beside->status)) beside->status = execute_prepare(beside->run, beside->wave, beside->error);
+}
+
+/* One wave after the other. */
+static twh_status execute_alone(twh__run *run, twh_error *error)
+{
+  twh__wave *wave = &run->work.waves[0];
+  twh_status status = execute_prepare(run, wave, error);
+
+  while (!TWH__FAILED(status) && wave->count > 0) {
+    twh__wave_begin(wave);
+    twh__wave_call(wave, NULL, NULL);
+    status = twh__wave_wait(wave, error);
+    if (!TWH__FAILED(status)) status = execute_complete(run, wave, error);
+    if (!TWH__FAILED(status)) status = execute_prepare(run, wave, error);
   }
   return status;
+}
+
+/* Two waves in turn: the kernel computes one while the host works on the other. */
+static twh_status execute_overlapped(twh__run *run, twh_error *error)
+{
+  twh__wave *now = &run->work.waves[0];
+  twh_status status = execute_prepare(run, now, error);
+
+  if (TWH__FAILED(status) || now->count == 0) return status;
+  twh__wave_begin(now);
+  for (;;) {
+    twh__wave     *next = now == &run->work.waves[0] ? &run->work.waves[1] : &run->work.waves[0];
+    execute_beside beside = { run, next, error, TWH_OK };
+    twh__wave_call(now, execute_host, &beside);
+    if (!TWH__FAILED(beside.status) && next->count > 0) twh__wave_begin(next); /* the kernel need not wait for us */
+    status = twh__wave_wait(now, TWH__FAILED(beside.status) ? NULL : error);
+    if (TWH__FAILED(beside.status) || TWH__FAILED(status)) {
+      (void)twh__wave_wait(next, NULL);
+      return TWH__FAILED(beside.status) ? beside.status : status;
+    }
+    if (next->count == 0) return execute_complete(run, now, error);
+    now = next;
+  }
+}
+
+static twh_status execute_all(twh__run *run, twh_error *error)
+{
+  twh_status status;
+
+  if (!run->cursor.units) twh__run_write_empty(run);
+  status = run->plan->layout.waves == 1 ? execute_alone(run, error) : execute_overlapped(run, error);
+  /* units whose last tiles a mask tensor hides */
+  return TWH__FAILED(status) || !run->has_mask ? status : twh__wave_merge(&run->work.waves[0], error);
 }
 
 static void execute_begin(twh__run *run, const uint8_t *units)
 {
   const twh_plan *plan = run->plan;
+  const int64_t   waves = plan->layout.waves;
 
-  twh__cache_begin(&run->work.q);
-  twh__cache_begin(&run->work.k);
-  twh__cache_begin(&run->work.v);
-  twh__cache_begin(&run->work.buckets);
-  twh__cache_begin(&run->work.mask);
+  twh__cache_begin(&run->work.q, waves);
+  twh__cache_begin(&run->work.k, waves);
+  twh__cache_begin(&run->work.v, waves);
+  twh__cache_begin(&run->work.buckets, waves);
+  twh__cache_begin(&run->work.mask, waves);
+  for (int64_t w = 0; w < waves; ++w) run->work.waves[w].run = run;
+  run->work.repairs.run = run;
   for (int32_t k = 0; k < plan->kernel_count; ++k) run->number[k] = twh__oracle_begin(plan->kernels[k].oracle);
   twh__cursor_begin(&run->cursor, plan);
   run->cursor.units = units;
@@ -179,16 +254,20 @@ static void execute_begin(twh__run *run, const uint8_t *units)
   run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->layout.node_rows / 16));
 }
 
-twh_status twh__run_units(twh__run *run, char *workspace, const uint8_t *units, const twh_run_options *options,
-                          twh_error *error)
+twh_status twh__run_units(twh__run *run, char *workspace, const uint8_t *units, twh_error *error)
 {
-  int64_t used;
+  int64_t    used;
+  twh_status status;
 
   (void)twh__workspace_lay_out(run->plan, workspace, &run->work, &used);
   execute_begin(run, units);
-  return execute_all(run, options, error);
+  status = execute_all(run, error);
+  for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
+    run->stats.calls += run->ledger[k].calls;
+    run->stats.batches += run->ledger[k].batches;
+  }
+  return status;
 }
-
 static twh_status execute_in_workspace(twh__run *run, const twh_run_options *options, twh_error *error)
 {
   const twh_plan *plan = run->plan;
@@ -214,10 +293,23 @@ static twh_status execute_in_workspace(twh__run *run, const twh_run_options *opt
     run->row_flags = (uint8_t *)memory;
     memset(memory, 0, (size_t)plan->layout.flag_bytes);
   }
-  status = twh__run_units(run, memory + plan->layout.flag_bytes, NULL, options, error);
-  if (!TWH__FAILED(status) && plan->exact) status = twh__run_exact(run, memory + plan->layout.flag_bytes, options, error);
+  status = twh__run_units(run, memory + plan->layout.flag_bytes, NULL, error);
+  if (!TWH__FAILED(status) && plan->exact) status = twh__run_exact(run, memory + plan->layout.flag_bytes, error);
   if (!TWH__FAILED(status) && options->stats) twh__run_check_assumption(run);
   if (!options->workspace) twh__release(plan->context, memory, bytes);
+  return status;
+}
+
+static twh_status execute_locked(twh__run *run, const twh_run_options *options, twh_error *error)
+{
+  pthread_mutex_t lock;
+  twh_status      status;
+
+  if (pthread_mutex_init(&lock, NULL) != 0) return twh__fail(error, TWH_E_MEMORY, "the system has no room for another lock");
+  run->lock = &lock;
+  run->options = options;
+  status = execute_in_workspace(run, options, error);
+  pthread_mutex_destroy(&lock);
   return status;
 }
 
@@ -247,9 +339,10 @@ twh_status twh_plan_execute(const twh_plan *plan, const twh_tensors *tensors, co
   memset(&run, 0, sizeof run);
   twh_run_stats_init(&run.stats);
   run.plan = plan;
+  run.begun = begun;
   run.checked = (own.flags & TWH_RUN_CHECKED) != 0;
   status = execute_read_tensors(&run, tensors, error);
-  if (!TWH__FAILED(status)) status = execute_in_workspace(&run, &own, error);
+  if (!TWH__FAILED(status)) status = execute_locked(&run, &own, error);
   run.stats.wall_s = twh__now() - begun;
   if (own.stats) {
     twh_status written = twh__struct_write(own.stats, &run.stats, sizeof run.stats, sizeof run.stats, "options.stats",

@@ -11,7 +11,7 @@ void twh__place_begin(twh__run *run)
   for (int32_t k = 0; k < TWH__MAX_KERNELS; ++k) {
     for (int32_t c = 0; c < TWH__CLASSES; ++c) run->open[k][c] = -1;
   }
-  for (int64_t i = plan->layout.bundles + plan->tally.classes + 1; i > 0; --i) {
+  for (int64_t i = twh__workspace_bundles(plan); i > 0; --i) {
     run->work.free_bundles[run->free_bundles++] = (int32_t)(i - 1);
   }
   for (int64_t i = plan->layout.nodes; i > 0; --i) {
@@ -65,7 +65,7 @@ void twh__place_free_unit(twh__run *run, int32_t at)
 }
 
 /* What the codes of a bundle's slots need to know of all their tiles. */
-static void place_close(twh__run *run, int32_t kernel, int32_t class_number)
+static void place_close(twh__run *run, twh__wave *wave, int32_t kernel, int32_t class_number)
 {
   int32_t     *open = &run->open[kernel][class_number];
   twh__bundle *bundle = &run->work.bundles[*open];
@@ -75,8 +75,8 @@ static void place_close(twh__run *run, int32_t kernel, int32_t class_number)
     const twh__tile *first = &slot->tiles[0];
     slot->isolation = twh__pack_isolation(&run->plan->kernels[kernel].lowering, first->mode, first->alone, slot->cuts);
   }
-  bundle->buffers = run->wave_bundles;
-  run->work.wave[run->wave_bundles++] = *open;
+  bundle->buffers = wave->buffers + wave->count;
+  wave->bundles[wave->count++] = bundle;
   *open = -1;
 }
 
@@ -90,8 +90,9 @@ static void place_skip(twh__run *run, int32_t at)
   twh__place_free_unit(run, at);
 }
 
-twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error *error)
+twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error *error)
 {
+  twh__tile   *tile = &run->tile;
   int32_t      unit = place_unit(run, tile), class_number = twh__class_of(tile), *open = &run->open[tile->kernel][class_number];
   twh__bundle *bundle;
   twh__attention *attention;
@@ -111,7 +112,7 @@ twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error 
     }
   }
   twh__cursor_place(&run->cursor, tile, &place);
-  if (place.closes) place_close(run, tile->kernel, class_number);
+  if (place.closes) place_close(run, wave, tile->kernel, class_number);
   if (*open < 0) {
     *open = run->work.free_bundles[--run->free_bundles];
     run->work.bundles[*open].filled = 0;
@@ -131,30 +132,24 @@ twh_status twh__place_tile(twh__run *run, twh__tile *tile, int *full, twh_error 
   memset(placement, 0, sizeof *placement);
   placement->unit = unit;
   placement->nan_row = -1;
-  if (place.fills) place_close(run, tile->kernel, class_number);
-  *full = run->wave_bundles == run->plan->layout.bundles;
+  if (place.fills) place_close(run, wave, tile->kernel, class_number);
+  *full = wave->count == run->plan->layout.bundles;
   return TWH_OK;
 }
 
-int64_t twh__place_flush(twh__run *run)
+void twh__place_flush(twh__run *run, twh__wave *wave)
 {
-  int64_t left = 0;
-
   for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
     for (int32_t c = 0; c < TWH__CLASSES; ++c) {
-      if (run->open[k][c] < 0) continue;
-      if (run->wave_bundles == run->plan->layout.bundles) {
-        ++left;
-      } else {
-        place_close(run, k, c);
-      }
+      if (run->open[k][c] >= 0 && wave->count < run->plan->layout.bundles) place_close(run, wave, k, c);
     }
   }
-  return left;
 }
 
-void twh__place_recycle(twh__run *run)
+void twh__place_recycle(twh__run *run, twh__wave *wave)
 {
-  for (int64_t b = 0; b < run->wave_bundles; ++b) run->work.free_bundles[run->free_bundles++] = run->work.wave[b];
-  run->wave_bundles = 0;
+  for (int64_t b = 0; b < wave->count; ++b) {
+    run->work.free_bundles[run->free_bundles++] = (int32_t)(wave->bundles[b] - run->work.bundles);
+  }
+  wave->count = 0;
 }

@@ -9,41 +9,43 @@
 
 /* Marked attentions of the wave, by kernel and class, in the order of the wave. They take no more bundles than they had, and no two
  * of these begin with attentions of the same bundle, whose buffers they use. */
-static void repairs_pack(twh__run *run)
+static void repairs_pack(const twh__wave *wave, twh__wave *repairs)
 {
-  const int64_t slots = run->plan->layout.slots;
-  int64_t       open[TWH__MAX_KERNELS][TWH__CLASSES];
+  const twh__run *run = wave->run;
+  const int64_t   slots = run->plan->layout.slots;
+  int64_t         open[TWH__MAX_KERNELS][TWH__CLASSES];
 
   memset(open, -1, sizeof open);
-  run->repair_bundles = 0;
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    const twh__bundle *bundle = twh__run_bundle(run, b);
+  repairs->count = 0;
+  for (int64_t b = 0; b < wave->count; ++b) {
+    const twh__bundle *bundle = wave->bundles[b];
     int64_t           *at = &open[bundle->kernel][bundle->class_number];
     for (int64_t s = 0; s < bundle->filled; ++s) {
       twh__bundle *repair;
       if (!bundle->slots[s].repair) continue;
-      if (*at < 0 || run->work.repairs[*at].filled == twh__run_kernel(run, bundle)->lowering.slots) {
-        *at = run->repair_bundles++;
-        run->work.repairs[*at].kernel = bundle->kernel;
-        run->work.repairs[*at].class_number = bundle->class_number;
-        run->work.repairs[*at].filled = 0;
-        run->work.repairs[*at].buffers = b;
+      if (*at < 0 || repairs->bundles[*at]->filled == twh__run_kernel(run, bundle)->lowering.slots) {
+        *at = repairs->count++;
+        repairs->bundles[*at]->kernel = bundle->kernel;
+        repairs->bundles[*at]->class_number = bundle->class_number;
+        repairs->bundles[*at]->filled = 0;
+        repairs->bundles[*at]->buffers = bundle->buffers;
       }
-      repair = &run->work.repairs[*at];
+      repair = repairs->bundles[*at];
       repair->slots[repair->filled] = bundle->slots[s];
-      repair->slots[repair->filled++].home = b * slots + s;
+      repair->slots[repair->filled++].home = bundle->buffers * slots + s;
     }
   }
 }
 
 static void repairs_task(void *arg, int64_t i)
 {
-  twh__run          *run = (twh__run *)arg;
-  const int64_t      slots = run->plan->layout.slots;
-  int64_t            r, s;
-  twh__attention    *attention = twh__run_attention(run, i, &r, &s);
-  const twh__bundle *bundle = twh__run_bundle(run, r);
-  twh__source        source;
+  const twh__wave *repairs = (const twh__wave *)arg;
+  twh__run        *run = repairs->run;
+  const int64_t    slots = run->plan->layout.slots;
+  int64_t          s;
+  twh__bundle     *bundle;
+  twh__attention  *attention = twh__wave_attention(repairs, i, &bundle, &s);
+  twh__source      source;
 
   if (!attention) return;
   twh__run_source(run, bundle, &source);
@@ -77,22 +79,24 @@ static twh_status repairs_collect(twh__run *run, const twh__bundle *bundle, int6
   return TWH_OK;
 }
 
-twh_status twh__wave_repair(twh__run *run, twh_error *error)
+twh_status twh__wave_repair(twh__wave *wave, twh_error *error)
 {
+  twh__run  *run = wave->run;
+  twh__wave *repairs = &run->work.repairs;
   twh_status status;
 
-  repairs_pack(run);
-  if (run->repair_bundles == 0) return TWH_OK;
-  run->repairing = 1;
-  status = twh__wave_encode(run, error);
-  if (!TWH__FAILED(status)) status = twh__wave_call(run, error);
-  if (!TWH__FAILED(status)) {
-    twh__parallel_for(run->plan->context, run->repair_bundles * run->plan->layout.slots, repairs_task, run);
-  }
-  for (int64_t r = 0; r < run->repair_bundles && !TWH__FAILED(status); ++r) {
-    const twh__bundle *bundle = twh__run_bundle(run, r);
+  repairs_pack(wave, repairs);
+  if (repairs->count == 0) return TWH_OK;
+  repairs->number = run->waves; /* what is at work now must stay */
+  status = twh__wave_encode(repairs, error);
+  if (TWH__FAILED(status)) return status;
+  twh__wave_begin(repairs);
+  twh__wave_call(repairs, NULL, NULL);
+  status = twh__wave_wait(repairs, error);
+  if (!TWH__FAILED(status)) twh__run_parallel(run, repairs->count * run->plan->layout.slots, repairs_task, repairs);
+  for (int64_t r = 0; r < repairs->count && !TWH__FAILED(status); ++r) {
+    const twh__bundle *bundle = repairs->bundles[r];
     for (int64_t s = 0; s < bundle->filled && !TWH__FAILED(status); ++s) status = repairs_collect(run, bundle, s, error);
   }
-  run->repairing = 0;
   return status;
 }

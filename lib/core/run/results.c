@@ -46,11 +46,12 @@ const char *twh__run_buckets(const twh__run *run, const twh__bundle *bundle, int
 }
 
 /* Where the leaf of a tile keeps what is read: the slot's part of the bundle's buffers. */
-static twh__state *results_leaf(twh__run *run, int64_t b, int64_t s, int64_t t)
+static twh__state *results_leaf(twh__run *run, const twh__bundle *bundle, int64_t s, int64_t t)
 {
   const twh__layout  *layout = &run->plan->layout;
-  const twh__buffers *buffers = &run->work.buffers[b];
-  twh__placement     *place = &twh__run_bundle(run, b)->slots[s].places[t];
+  const twh__buffers *buffers = &run->work.buffers[bundle->buffers];
+  twh__placement     *place = &bundle->slots[s].places[t];
+  int64_t             b = bundle->buffers % layout->bundles; /* within its wave: one is decoded at a time */
   twh__state         *leaf;
 
   place->leaf = (int32_t)((b * layout->slots + s) * layout->slot_tiles + t);
@@ -71,17 +72,16 @@ static int results_is_repairable(const twh__run *run, const twh__bundle *bundle,
   return tile->mode != TWH__MODE_HOST && rows * TWH__HOST_COST > twh__run_kernel(run, bundle)->lowering.q_len;
 }
 
-static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const twh__source *source)
+static void results_decode(twh__run *run, const twh__bundle *bundle, int64_t s, int64_t t, const twh__source *source)
 {
-  const twh__bundle *bundle = twh__run_bundle(run, b);
-  twh__placement    *place = &bundle->slots[s].places[t];
-  const twh__tile   *tile = &bundle->slots[s].tiles[t];
-  twh__state        *leaf = results_leaf(run, b, s, t);
-  twh__result        result;
+  twh__placement  *place = &bundle->slots[s].places[t];
+  const twh__tile *tile = &bundle->slots[s].tiles[t];
+  twh__state      *leaf = results_leaf(run, bundle, s, t);
+  twh__result      result;
 
-  twh__run_result(run, bundle, &bundle->slots[s], b, s, t, source, &result);
+  twh__run_result(run, bundle, &bundle->slots[s], bundle->buffers, s, t, source, &result);
   if (tile->mode != TWH__MODE_HOST && twh__run_reading(run, bundle) == TWH__READ_BUCKET) {
-    result.buckets = twh__run_buckets(run, bundle, b, s);
+    result.buckets = twh__run_buckets(run, bundle, bundle->buffers, s);
   }
   place->flagged = 0;
   place->nan_row = -1;
@@ -98,15 +98,17 @@ static void results_decode(twh__run *run, int64_t b, int64_t s, int64_t t, const
 
 static void results_decode_task(void *arg, int64_t i)
 {
-  twh__run       *run = (twh__run *)arg;
-  int64_t         b, s;
-  twh__attention *slot = twh__run_attention(run, i, &b, &s);
-  twh__source     source;
+  const twh__wave *wave = (const twh__wave *)arg;
+  twh__run        *run = wave->run;
+  int64_t          s;
+  twh__bundle     *bundle;
+  twh__attention  *slot = twh__wave_attention(wave, i, &bundle, &s);
+  twh__source      source;
 
   if (!slot) return;
-  twh__run_source(run, twh__run_bundle(run, b), &source);
-  source.centres = twh__run_centres(run, twh__run_bundle(run, b), b, s);
-  for (int64_t t = 0; t < slot->slot.count; ++t) results_decode(run, b, s, t, &source);
+  twh__run_source(run, bundle, &source);
+  source.centres = twh__run_centres(run, bundle, bundle->buffers, s);
+  for (int64_t t = 0; t < slot->slot.count; ++t) results_decode(run, bundle, s, t, &source);
 }
 
 twh_status twh__run_nan(const twh__placement *place, const twh__tile *tile, int64_t call, int64_t s, twh_error *error)
@@ -145,13 +147,14 @@ static twh_status results_collect(twh__run *run, const twh__bundle *bundle, int6
   return TWH_OK;
 }
 
-twh_status twh__wave_decode(twh__run *run, twh_error *error)
+twh_status twh__wave_decode(twh__wave *wave, twh_error *error)
 {
+  twh__run  *run = wave->run;
   twh_status status = TWH_OK;
 
-  twh__parallel_for(run->plan->context, run->wave_bundles * run->plan->layout.slots, results_decode_task, run);
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    const twh__bundle *bundle = twh__run_bundle(run, b);
+  twh__run_parallel(run, wave->count * run->plan->layout.slots, results_decode_task, wave);
+  for (int64_t b = 0; b < wave->count; ++b) {
+    const twh__bundle *bundle = wave->bundles[b];
     for (int64_t s = 0; s < bundle->filled && !TWH__FAILED(status); ++s) status = results_collect(run, bundle, s, error);
   }
   return status;
@@ -251,10 +254,12 @@ static int results_finish_skipped(twh__run *run)
 }
 
 /* What every slot's tiles add to the agenda; then leaves that are still waiting become nodes. */
-static int results_plan_all(twh__run *run)
+static int results_plan_all(const twh__wave *wave)
 {
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    const twh__bundle *bundle = twh__run_bundle(run, b);
+  twh__run *run = wave->run;
+
+  for (int64_t b = 0; b < wave->count; ++b) {
+    const twh__bundle *bundle = wave->bundles[b];
     for (int64_t s = 0; s < bundle->filled; ++s) {
       const twh__attention *slot = &bundle->slots[s];
       for (int64_t t = 0; t < slot->slot.count; ++t) {
@@ -262,8 +267,8 @@ static int results_plan_all(twh__run *run)
       }
     }
   }
-  for (int64_t b = 0; b < run->wave_bundles; ++b) {
-    const twh__bundle *bundle = twh__run_bundle(run, b);
+  for (int64_t b = 0; b < wave->count; ++b) {
+    const twh__bundle *bundle = wave->bundles[b];
     for (int64_t s = 0; s < bundle->filled; ++s) {
       const twh__attention *slot = &bundle->slots[s];
       for (int64_t t = 0; t < slot->slot.count; ++t) {
@@ -275,15 +280,16 @@ static int results_plan_all(twh__run *run)
   return 1;
 }
 
-twh_status twh__wave_merge(twh__run *run, twh_error *error)
+twh_status twh__wave_merge(twh__wave *wave, twh_error *error)
 {
+  twh__run    *run = wave->run;
   twh__agenda *agenda = &run->work.agenda;
 
   agenda->count = 0;
-  if (!results_finish_skipped(run) || !results_plan_all(run)) {
+  if (!results_finish_skipped(run) || !results_plan_all(wave)) {
     return twh__fail(error, TWH_E_MEMORY, "workspace: too few states (a defect of the library)");
   }
-  twh__parallel_for(run->plan->context, run->parallel_rows, results_rows_task, run);
+  twh__run_parallel(run, run->parallel_rows, results_rows_task, run);
   for (int64_t w = 0; w < agenda->count; ++w) {
     if (agenda->work[w].into < 0) twh__place_free_unit(run, agenda->work[w].unit);
   }

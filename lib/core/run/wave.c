@@ -28,6 +28,15 @@ void twh__run_source(const twh__run *run, const twh__bundle *bundle, twh__source
   twh__run_kernel_source(run, twh__run_kernel(run, bundle), source);
 }
 
+void twh__run_parallel(const twh__run *run, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+  if (run->serial) {
+    for (int64_t i = 0; i < n; ++i) task(arg, i);
+  } else {
+    twh__parallel_for(run->plan->context, n, task, arg);
+  }
+}
+
 double *twh__run_centres(const twh__run *run, const twh__bundle *bundle, int64_t b, int64_t s)
 {
   const twh__layout *layout = &run->plan->layout;
@@ -36,14 +45,11 @@ double *twh__run_centres(const twh__run *run, const twh__bundle *bundle, int64_t
   return run->work.centres + (b * layout->slots + s) * layout->slot_tiles * TWH__CENTRE(run->plan->shape.v_dim);
 }
 
-twh__attention *twh__run_attention(const twh__run *run, int64_t i, int64_t *bundle, int64_t *slot)
+twh__attention *twh__wave_attention(const twh__wave *wave, int64_t i, twh__bundle **bundle, int64_t *slot)
 {
-  twh__bundle *found;
-
-  *bundle = i / run->plan->layout.slots;
-  *slot = i % run->plan->layout.slots;
-  found = twh__run_bundle(run, *bundle);
-  return *slot < found->filled ? &found->slots[*slot] : NULL;
+  *bundle = wave->bundles[i / wave->run->plan->layout.slots];
+  *slot = i % wave->run->plan->layout.slots;
+  return *slot < (*bundle)->filled ? &(*bundle)->slots[*slot] : NULL;
 }
 
 /* Use the host's rows as they are, if strides and alignment suit the kernel. Only `len` rows get an id: fewer of them at the
@@ -237,16 +243,17 @@ static void wave_inspect(const twh__source *source, twh__attention *attention)
 
 static void wave_encode_task(void *arg, int64_t i)
 {
-  const twh__run    *run = (const twh__run *)arg;
-  int64_t            b, s;
-  twh__attention    *slot = twh__run_attention(run, i, &b, &s);
-  const twh__bundle *bundle = twh__run_bundle(run, b);
-  const twh__sizes  *sizes = &twh__run_kernel(run, bundle)->sizes;
-  twh__source        source;
+  const twh__wave  *wave = (const twh__wave *)arg;
+  const twh__run   *run = wave->run;
+  int64_t           s;
+  twh__bundle      *bundle;
+  twh__attention   *slot = twh__wave_attention(wave, i, &bundle, &s);
+  const twh__sizes *sizes = &twh__run_kernel(run, bundle)->sizes;
+  twh__source       source;
 
   if (!slot || twh__class_is_host(bundle->class_number)) return;
   twh__run_source(run, bundle, &source);
-  if (!run->repairing) {
+  if (!wave->repair) {
     source.centres = twh__run_centres(run, bundle, bundle->buffers, s);
     if (source.centres) twh__encode_centres(&source, &slot->slot);
     wave_inspect(&source, slot);
@@ -262,27 +269,29 @@ static void wave_encode_task(void *arg, int64_t i)
 }
 
 /* Places for the blocks of all slots, in order; what is missing is encoded at once. */
-twh_status twh__wave_encode(twh__run *run, twh_error *error)
+twh_status twh__wave_encode(twh__wave *wave, twh_error *error)
 {
-  for (int64_t b = 0; b < twh__run_bundles(run); ++b) {
-    twh__bundle       *bundle = twh__run_bundle(run, b);
+  twh__run *run = wave->run;
+
+  for (int64_t b = 0; b < wave->count; ++b) {
+    twh__bundle       *bundle = wave->bundles[b];
     const twh__kernel *kernel = twh__run_kernel(run, bundle);
     if (twh__class_is_host(bundle->class_number)) continue;
     for (int64_t s = 0; s < bundle->filled; ++s) {
       twh__attention *slot = &bundle->slots[s];
       int             found = 1;
-      if (!run->repairing) {
+      if (!wave->repair) {
         memset(&slot->buckets, 0, sizeof slot->buckets);
         found = wave_find_queries(run, kernel, slot) && wave_find_keys(run, kernel, slot) &&
                 wave_find_values(run, kernel, slot) && wave_find_mask(run, kernel, slot);
       }
-      if (found && (run->repairing || twh__run_reading(run, bundle) == TWH__READ_BUCKET)) {
+      if (found && (wave->repair || twh__run_reading(run, bundle) == TWH__READ_BUCKET)) {
         found = wave_find_buckets(run, kernel, slot);
       }
       if (!found) return twh__fail(error, TWH_E_MEMORY, "workspace: no place for an encoded block (a defect of the library)");
-      if (!run->repairing) run->stats.encoded_blocks += slot->k.encode + slot->v.encode;
+      if (!wave->repair) run->stats.encoded_blocks += slot->k.encode + slot->v.encode;
     }
   }
-  twh__parallel_for(run->plan->context, twh__run_bundles(run) * run->plan->layout.slots, wave_encode_task, run);
+  twh__run_parallel(run, wave->count * run->plan->layout.slots, wave_encode_task, wave);
   return TWH_OK;
 }

@@ -41,7 +41,7 @@ static void workspace_cache(workspace_carver *carver, twh__cache *cache, int64_t
 static void workspace_bundles(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
 {
   const twh__layout *layout = &plan->layout;
-  int64_t            all = layout->bundles + plan->tally.classes + 1, share = layout->slot_tiles;
+  int64_t            all = twh__workspace_bundles(plan), share = layout->slot_tiles;
 
   workspace->bundles = WORKSPACE_ARRAY(carver, twh__bundle, all);
   for (int64_t i = 0; i < all && !carver->overflow; ++i) {
@@ -57,13 +57,36 @@ static void workspace_bundles(workspace_carver *carver, const twh_plan *plan, tw
       slots[s].slot.tiles = slots[s].tiles;
     }
   }
-  workspace->repairs = WORKSPACE_ARRAY(carver, twh__bundle, layout->bundles);
+  workspace->free_bundles = WORKSPACE_ARRAY(carver, int32_t, all);
+}
+
+static void workspace_wave(workspace_carver *carver, const twh_plan *plan, twh__wave *wave)
+{
+  int64_t calls = plan->layout.bundles * plan->layout.parts;
+
+  wave->bundles = WORKSPACE_ARRAY(carver, twh__bundle *, plan->layout.bundles);
+  wave->calls = WORKSPACE_ARRAY(carver, twh_call, calls);
+  wave->list = WORKSPACE_ARRAY(carver, const twh_call *, calls);
+  wave->batches = WORKSPACE_ARRAY(carver, twh__batch, calls);
+}
+
+static void workspace_waves(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
+{
+  const twh__layout *layout = &plan->layout;
+  twh__bundle       *repairs = WORKSPACE_ARRAY(carver, twh__bundle, layout->bundles);
+
+  for (int64_t w = 0; w < layout->waves; ++w) {
+    workspace_wave(carver, plan, &workspace->waves[w]);
+    workspace->waves[w].buffers = w * layout->bundles;
+  }
+  workspace_wave(carver, plan, &workspace->repairs);
+  workspace->repairs.repair = 1;
   for (int64_t i = 0; i < layout->bundles && !carver->overflow; ++i) {
     twh__attention *slots = WORKSPACE_ARRAY(carver, twh__attention, layout->slots);
-    if (carver->base) workspace->repairs[i].slots = slots;
+    if (!carver->base) continue;
+    repairs[i].slots = slots;
+    workspace->repairs.bundles[i] = &repairs[i];
   }
-  workspace->wave = WORKSPACE_ARRAY(carver, int32_t, layout->bundles);
-  workspace->free_bundles = WORKSPACE_ARRAY(carver, int32_t, all);
 }
 
 static void workspace_buffers(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
@@ -73,8 +96,8 @@ static void workspace_buffers(workspace_carver *carver, const twh_plan *plan, tw
   int64_t            rows = 0;
 
   if (!twh__multiply(layout->slots, layout->rows, &rows)) carver->overflow = 1;
-  workspace->buffers = WORKSPACE_ARRAY(carver, twh__buffers, layout->bundles);
-  for (int64_t i = 0; i < layout->bundles && !carver->overflow; ++i) {
+  workspace->buffers = WORKSPACE_ARRAY(carver, twh__buffers, layout->waves * layout->bundles);
+  for (int64_t i = 0; i < layout->waves * layout->bundles && !carver->overflow; ++i) {
     twh__buffers buffers;
     buffers.q = workspace_take(carver, 1, most->q_gather, layout->alignment);
     buffers.k = workspace_take(carver, 1, most->k_gather, layout->alignment);
@@ -123,8 +146,8 @@ static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh
   workspace->agenda.free_nodes[1] = WORKSPACE_ARRAY(carver, int32_t, layout->small_nodes);
   workspace->agenda.leaves = (int32_t)layout->leaves;
   if (plan->estimate != TWH_ESTIMATE_DOUBLED) return;
-  workspace->centres =
-    (double *)(void *)workspace_take(carver, layout->leaves, TWH__CENTRE(plan->shape.v_dim) * (int64_t)sizeof(double), 64);
+  workspace->centres = (double *)(void *)workspace_take(carver, layout->waves * layout->leaves,
+                                                        TWH__CENTRE(plan->shape.v_dim) * (int64_t)sizeof(double), 64);
 }
 
 static void workspace_units(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
@@ -147,9 +170,9 @@ static void workspace_units(workspace_carver *carver, const twh_plan *plan, twh_
   }
 }
 
-int64_t twh__workspace_calls(const twh_plan *plan)
+int64_t twh__workspace_bundles(const twh_plan *plan)
 {
-  return plan->layout.bundles * plan->layout.parts;
+  return plan->layout.waves * plan->layout.bundles + plan->tally.classes + 1;
 }
 
 int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *workspace, int64_t *bytes)
@@ -157,7 +180,6 @@ int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *wor
   const twh__layout *layout = &plan->layout;
   workspace_carver   carver = { base, 0, 0 };
   const twh__sizes  *most = &layout->most;
-  int64_t            calls = twh__workspace_calls(plan);
 
   memset(workspace, 0, sizeof *workspace);
   workspace_cache(&carver, &workspace->q, layout->q_blocks, most->q_bytes, layout->alignment);
@@ -166,11 +188,10 @@ int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *wor
   workspace_cache(&carver, &workspace->buckets, layout->bucket_blocks, most->v_slice_bytes, layout->alignment);
   workspace_cache(&carver, &workspace->mask, layout->mask_blocks, most->mask_bytes, layout->alignment);
   workspace_bundles(&carver, plan, workspace);
+  workspace_waves(&carver, plan, workspace);
   workspace_buffers(&carver, plan, workspace);
   workspace_states(&carver, plan, workspace);
   workspace_units(&carver, plan, workspace);
-  workspace->calls = WORKSPACE_ARRAY(&carver, twh_call, calls);
-  workspace->call_list = WORKSPACE_ARRAY(&carver, const twh_call *, calls);
   *bytes = carver.used;
   return !carver.overflow;
 }

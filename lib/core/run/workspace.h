@@ -31,14 +31,14 @@ typedef struct twh__attention {
   twh__placement *places;
   twh__operand    q, k, v, buckets, mask;
   int32_t         repair;        /* 1: has rows that a bucket call is to read */
-  int64_t         home;          /* of a repair: where its results stand, bundle in the wave * layout.slots + slot */
+  int64_t         home;          /* of a repair: where its results stand, buffers * layout.slots + slot */
 } twh__attention;
 
 /* Attentions that go into the same calls. */
 typedef struct twh__bundle {
   int32_t         kernel, class_number;
   int64_t         filled, first_call;
-  int64_t         buffers;       /* number of those that its calls use: its place in the wave */
+  int64_t         buffers;       /* number of those that its calls use */
   twh__attention *slots;         /* (layout.slots), `filled` of them in use */
 } twh__bundle;
 
@@ -58,26 +58,47 @@ typedef struct twh__unit_entry {
   twh__tree tree;
 } twh__unit_entry;
 
+/* Calls that go to the kernel together. */
+typedef struct twh__batch {
+  int32_t  kernel;
+  int32_t  running;              /* 1: started, not waited for */
+  int64_t  first, n, number;     /* in the wave's list; of the execute */
+  uint64_t ticket;
+  double   begun;
+} twh__batch;
+
+/* Bundles that are encoded, called and decoded together. */
+typedef struct twh__wave {
+  struct twh__run *run;
+  twh__bundle    **bundles;      /* (layout.bundles) */
+  int64_t          count, number; /* bundles, and its number from 1 */
+  int64_t          buffers;      /* of its first bundle */
+  int32_t          repair;       /* 1: of attentions that are called once more */
+  twh_call        *calls;        /* layout.parts of each bundle */
+  const twh_call **list;         /* those that are made, kernel by kernel */
+  twh__batch      *batches;
+  int64_t          batch_count, next; /* next: the first that is not begun */
+} twh__wave;
+
+enum { TWH__WAVES = 2 }; /* at most: one that the kernel computes, and one that the host works on */
+
 typedef struct twh__workspace {
   twh__cache        q, k, v, buckets, mask;
-  twh__bundle      *bundles;       /* (layout.bundles + tally.classes + 1): a wave's and the open ones */
-  int32_t          *wave;          /* those of the wave */
-  twh__bundle      *repairs;       /* (layout.bundles): copies of its attentions that are called once more */
+  twh__bundle      *bundles;       /* of waves, and the open ones */
+  twh__wave         waves[TWH__WAVES], repairs; /* repairs: of bundles of its own, copies of attentions */
   int32_t          *free_bundles;
-  twh__buffers     *buffers;       /* (layout.bundles) */
+  twh__buffers     *buffers;       /* (layout.waves, layout.bundles) */
   twh__unit_entry  *units;         /* (layout.units) */
   int32_t          *unit_chains;   /* (unit_chain_count), a power of two */
   int32_t           unit_chain_count;
   twh__state       *states;        /* (layout.leaves + layout.nodes + layout.small_nodes) */
-  double           *centres;       /* of squares: (layout.leaves, TWH__CENTRE(v_dim)) */
+  double           *centres;       /* of squares: TWH__CENTRE(v_dim) for each tile of all buffers */
   twh__state        neutral;       /* one row, for rows that see nothing */
   twh__agenda       agenda;
-  twh_call         *calls;         /* of a wave */
-  const twh_call  **call_list;
 } twh__workspace;
 
-/* Calls that one wave can make. */
-int64_t twh__workspace_calls(const twh_plan *plan);
+/* Bundles of waves and open ones. */
+int64_t twh__workspace_bundles(const twh_plan *plan);
 
 /* Carve base (NULL: only measure). 0 on overflow. */
 int twh__workspace_lay_out(const twh_plan *plan, char *base, twh__workspace *workspace, int64_t *bytes);
