@@ -61,6 +61,7 @@ typedef struct twh__span {
   int32_t kind, mirrored;
   int32_t stacked;           /* 1: rows of all query heads of a kv head are numbered through, head by head */
   int32_t kernel;            /* of the plan: whose grid it is cut on */
+  int64_t first_unit;        /* of the plan: the number of its first unit */
   int32_t streamed;          /* 1: its units pass one after the other, and their tiles may share slots */
   twh__sampling sampling;
 } twh__span;

@@ -15,6 +15,14 @@ void twh__unit_row(const twh__unit *unit, const twh__span *span, int64_t r, int6
   *row = twh__span_row(span, number);
 }
 
+void twh__repeat_rows(char *to, int64_t row_bytes, int64_t used, int64_t first, int64_t rows)
+{
+  for (int64_t j = first, n; j < rows; j += n) {
+    n = row_bytes == used ? twh__min(j - j % first, rows - j) : 1; /* all that is there, as long as the rows are dense */
+    memcpy(to + j * row_bytes, to + (n > 1 ? 0 : (j - first) * row_bytes), (size_t)(n * used));
+  }
+}
+
 void twh__encode_row(char *to, int32_t to_dtype, const char *from, int32_t from_dtype, double factor, int64_t n)
 {
   float part[64];
@@ -73,17 +81,25 @@ void twh__encode_queries(char *to, int64_t row_bytes, const twh__source *source,
 /* The mean of the first `keys` rows, column by column in float64; of biases the mean of their sums. */
 static void encode_mean_key(char *to, const char *block, int64_t row_bytes, int64_t keys, const twh__source *source)
 {
-  int64_t dim = source->shape->qk_dim, parts = source->lowering->bias_parts;
+  enum { ENCODE_PIECE = 64 };
+  int64_t dim = source->shape->qk_dim, parts = source->lowering->bias_parts, item = twh__dtype_bytes(source->lowering->dtype);
   int32_t dtype = source->lowering->dtype;
   double  bias = 0;
 
-  for (int64_t c = 0; c < dim + parts; ++c) {
-    double sum = 0;
-    for (int64_t j = 0; j < keys; ++j) sum += twh__load(block + j * row_bytes, dtype, c);
-    if (c < dim) {
-      twh__store(to, dtype, c, sum / (double)keys);
-    } else {
-      bias += sum / (double)keys;
+  for (int64_t first = 0, n; first < dim + parts; first += n) {
+    double sum[ENCODE_PIECE] = { 0 };
+    float  part[ENCODE_PIECE];
+    n = twh__min(ENCODE_PIECE, dim + parts - first);
+    for (int64_t j = 0; j < keys; ++j) {
+      twh__to_f32(part, block + j * row_bytes + first * item, dtype, n);
+      for (int64_t c = 0; c < n; ++c) sum[c] += (double)part[c];
+    }
+    for (int64_t c = 0; c < n; ++c) {
+      if (first + c < dim) {
+        twh__store(to, dtype, first + c, sum[c] / (double)keys);
+      } else {
+        bias += sum[c] / (double)keys;
+      }
     }
   }
   if (parts > 0) twh__bias_put(to, source, bias * source->lowering->kernel_scale);
@@ -92,11 +108,11 @@ static void encode_mean_key(char *to, const char *block, int64_t row_bytes, int6
 /* What stands in a slot of one tile behind its keys, which are repeated. */
 static void encode_copied_keys(char *to, int64_t row_bytes, const twh__source *source, const twh__tile *tile)
 {
-  int64_t used = source->lowering->qk_dim * twh__dtype_bytes(source->lowering->dtype), keys = twh__tile_used(tile), j = keys;
+  int64_t used = source->lowering->qk_dim * twh__dtype_bytes(source->lowering->dtype), keys = twh__tile_used(tile);
   int64_t copied = tile->pads == TWH__PAD_MEAN ? tile->slot_keys / keys * keys : tile->slot_keys;
 
-  for (; j < copied; ++j) memcpy(to + j * row_bytes, to + (j - keys) * row_bytes, (size_t)used);
-  for (; j < tile->slot_keys; ++j) {
+  twh__repeat_rows(to, row_bytes, used, keys, copied);
+  for (int64_t j = copied; j < tile->slot_keys; ++j) {
     if (j == copied) {
       memset(to + j * row_bytes, 0, (size_t)used);
       encode_mean_key(to + j * row_bytes, to, row_bytes, keys, source);

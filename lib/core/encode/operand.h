@@ -53,6 +53,9 @@ static inline int64_t twh__tile_used(const twh__tile *tile)
 
 /* ---- rows ---- */
 
+/* Of `rows` rows with `used` bytes each, repeat the first `first` ones over and over behind them. */
+void twh__repeat_rows(char *to, int64_t row_bytes, int64_t used, int64_t first, int64_t rows);
+
 /* to = from * factor, rounded as the kernel will see it: once to f32 and once to its dtype, or once if the factor is 1. */
 void twh__encode_row(char *to, int32_t to_dtype, const char *from, int32_t from_dtype, double factor, int64_t n);
 

@@ -76,7 +76,7 @@ static int64_t values_repeat(const values_block *block, const twh__tile *tile)
 
   for (int64_t s = 0; s < block->lowering->values_parts; ++s) {
     char *slice = block->to + s * block->slice_bytes;
-    for (int64_t j = keys; j < copied; ++j) memcpy(slice + j * block->row_bytes, slice + (j - keys) * block->row_bytes, used);
+    twh__repeat_rows(slice, block->row_bytes, (int64_t)used, keys, copied);
   }
   return copied;
 }

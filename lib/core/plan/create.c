@@ -15,7 +15,6 @@ void twh_plan_destroy(twh_plan *plan)
   context = plan->context;
   twh_plan_destroy(plan->exact);
   twh__release(context, plan->spans, (size_t)plan->spans_count * sizeof *plan->spans);
-  twh__release(context, plan->first_unit, ((size_t)plan->spans_count + 1) * sizeof *plan->first_unit);
   twh__release(context, plan, sizeof *plan);
 }
 
@@ -198,15 +197,12 @@ static twh_status create_check_estimate(const twh_plan *plan, twh_error *error)
   return TWH_OK;
 }
 
-static twh_status create_number_units(twh_plan *plan, twh_error *error)
+static void create_number_units(twh_plan *plan)
 {
-  plan->first_unit =
-    (int64_t *)twh__allocate(plan->context, ((size_t)plan->spans_count + 1) * sizeof *plan->first_unit, 0, error);
-  if (!plan->first_unit) return TWH_E_MEMORY;
   for (int64_t s = 0; s < plan->spans_count; ++s) {
-    plan->first_unit[s + 1] = plan->first_unit[s] + twh__plan_units(plan, &plan->spans[s]);
+    plan->spans[s].first_unit = plan->units;
+    plan->units += twh__plan_units(plan, &plan->spans[s]);
   }
-  return TWH_OK;
 }
 
 double twh__plan_call_pairs(const twh_oracle_desc *desc)
@@ -269,7 +265,7 @@ static twh_status create_plan(const twh_context *context, const twh_problem *pro
   if (!TWH__FAILED(status)) status = twh__sampling_set(plan, options, error);
   if (!TWH__FAILED(status)) status = create_choose(plan, oracles, n_oracles, options, error);
   if (!TWH__FAILED(status)) status = create_check_estimate(plan, error);
-  if (!TWH__FAILED(status)) status = create_number_units(plan, error);
+  if (!TWH__FAILED(status)) create_number_units(plan);
   if (!TWH__FAILED(status)) status = create_exact(plan, problem, oracles, n_oracles, options, error);
   if (!TWH__FAILED(status)) status = twh__plan_lay_out(plan, options, error);
   if (TWH__FAILED(status)) goto fail;

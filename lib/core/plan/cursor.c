@@ -55,7 +55,7 @@ static int cursor_tile(twh__cursor *cursor, int64_t units, twh__tile *tile)
   const twh__span *span = &plan->spans[cursor->span];
   twh__patch       patch;
 
-  tile->unit_index = plan->first_unit[cursor->span] + cursor->kv_head * units + cursor->panel + cursor->unit;
+  tile->unit_index = span->first_unit + cursor->kv_head * units + cursor->panel + cursor->unit;
   if (cursor->units && !cursor->units[tile->unit_index]) return 0;
   cursor_unit(cursor, cursor->panel + cursor->unit, &tile->unit);
   if (cursor->block >= twh__cover_patches(span, &tile->unit, cursor_grid(cursor))) return 0;

@@ -236,7 +236,7 @@ static int layout_flags(twh_plan *plan)
   int64_t      units, rows;
 
   if (!plan->exact) return 1;
-  units = plan->exact->first_unit[plan->exact->spans_count];
+  units = plan->exact->units;
   if (!twh__multiply(plan->batch, plan->shape.q_heads, &rows) || !twh__multiply(rows, plan->q_rows, &rows)) return 0;
   layout->alignment = twh__max(layout->alignment, plan->exact->layout.alignment);
   layout->flag_bytes = twh__add(rows, units, &rows) ? layout_align(rows, layout->alignment) : -1;

@@ -78,7 +78,7 @@ struct twh_plan {
   int64_t            sequences;
   int64_t            spans_count;
   twh__span         *spans;                  /* (spans_count) */
-  int64_t           *first_unit;             /* (spans_count + 1): number of each span's first unit */
+  int64_t            units;                  /* over all spans */
   double             pairs;                  /* visible, over all heads */
   int32_t            estimate;               /* TWH_ESTIMATE_*: how errors of sampled rows are estimated; */
   double             error_quantile;         /* so many times the standard error is the bound */

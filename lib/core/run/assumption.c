@@ -27,14 +27,14 @@ static int assumption_find(const twh_plan *plan, int64_t index, assumption_block
   const twh__grid *grid;
   twh__patch       patch;
 
-  while (index >= plan->first_unit[s + 1]) ++s;
+  while (s + 1 < plan->spans_count && index >= plan->spans[s + 1].first_unit) ++s;
   block->span = &plan->spans[s];
   grid = &plan->kernels[block->span->kernel].lowering.grid;
   units = twh__cover_units(block->span, plan->shape.group, grid);
   memset(&block->tile, 0, sizeof block->tile);
   block->tile.unit.span = s;
-  block->tile.unit.kv_head = (index - plan->first_unit[s]) / units;
-  twh__cover_unit(block->span, plan->shape.group, grid, (index - plan->first_unit[s]) % units, &block->tile.unit);
+  block->tile.unit.kv_head = (index - block->span->first_unit) / units;
+  twh__cover_unit(block->span, plan->shape.group, grid, (index - block->span->first_unit) % units, &block->tile.unit);
   block->drawn = twh__cover_drawn(block->span, &block->tile.unit, grid, &block->keys);
   if (block->drawn == 0) return 0;
   patches = twh__cover_patches(block->span, &block->tile.unit, grid); /* drawn ones are the last; some may be empty */
@@ -188,7 +188,7 @@ static void assumption_say(const twh_plan *plan, const assumption_found *found, 
 void twh__run_check_assumption(twh__run *run)
 {
   const twh_plan  *plan = run->plan;
-  const int64_t    units = plan->first_unit[plan->spans_count], tries = twh__min(units, 8 * ASSUMPTION_BLOCKS);
+  const int64_t    units = plan->units, tries = twh__min(units, 8 * ASSUMPTION_BLOCKS);
   assumption_found found;
   int64_t          blocks = 0;
 

@@ -32,7 +32,7 @@ static int64_t exact_flag_units(const twh__run *run, uint8_t *flags)
     int64_t          units = twh__cover_units(span, exact->shape.group, grid);
     for (unit.kv_head = 0; unit.kv_head < exact->shape.kv_heads; ++unit.kv_head) {
       for (int64_t u = 0; u < units; ++u) {
-        uint8_t *flag = &flags[exact->first_unit[unit.span] + unit.kv_head * units + u];
+        uint8_t *flag = &flags[span->first_unit + unit.kv_head * units + u];
         twh__cover_unit(span, exact->shape.group, grid, u, &unit);
         *flag = (uint8_t)exact_is_wanted(run, span, &unit);
         rows += *flag ? unit.rows : 0;
