@@ -62,6 +62,8 @@ CORE_STATIC := $(call objects,static,$(CORE_SOURCES))
 CORE_SHARED := $(call objects,shared,$(CORE_SOURCES))
 LAYERS_STATIC := $(call objects,static,$(LAYERS_SOURCES))
 LAYERS_SHARED := $(call objects,shared,$(LAYERS_SOURCES))
+CPU_STATIC  := $(call objects,static,$(CPU_SOURCES))
+CPU_SHARED  := $(call objects,shared,$(CPU_SOURCES))
 BLIS_STATIC := $(call objects,static,$(BLIS_SOURCES))
 BLIS_SHARED := $(call objects,shared,$(BLIS_SOURCES))
 REFERENCE_O := $(call objects,static,$(REFERENCE_SOURCES))
@@ -75,11 +77,13 @@ CORE_A      := $(BUILD)/libtwoheads.a
 CORE_SO     := $(BUILD)/libtwoheads.so.$(VERSION)
 LAYERS_A    := $(BUILD)/libtwoheads-layers.a
 LAYERS_SO   := $(BUILD)/libtwoheads-layers.so.$(VERSION)
+CPU_A       := $(BUILD)/libtwoheads-cpu.a
+CPU_SO      := $(BUILD)/libtwoheads-cpu.so.$(VERSION)
 REFERENCE_A := $(BUILD)/libtwoheads-reference.a
 TOOL_A      := $(BUILD)/libtwoheads-tools.a
-LIBRARIES   := $(CORE_A) $(CORE_SO) $(LAYERS_A) $(LAYERS_SO)
-HEADERS     := include/twoheads.h include/twoheads_layers.h
-PC_FILES    := $(BUILD)/twoheads.pc $(BUILD)/twoheads-layers.pc
+LIBRARIES   := $(CORE_A) $(CORE_SO) $(LAYERS_A) $(LAYERS_SO) $(CPU_A) $(CPU_SO)
+HEADERS     := include/twoheads.h include/twoheads_layers.h include/twoheads_cpu.h
+PC_FILES    := $(BUILD)/twoheads.pc $(BUILD)/twoheads-layers.pc $(BUILD)/twoheads-cpu.pc
 TESTS       := $(UNIT_TESTS)
 ifeq ($(HAVE_BLIS),yes)
   BLIS_A    := $(BUILD)/libtwoheads-blis.a
@@ -94,12 +98,12 @@ ifeq ($(HAVE_BLIS),yes)
 endif
 ALL_LIBS    := $(if $(BLIS_A),$(BLIS_LIBS)) $(CORE_LIBS)
 COMMAND     := $(BUILD)/twoheads
-ARCHIVES    := $(TOOL_A) $(REFERENCE_A) $(BLIS_A) $(LAYERS_A) $(CORE_A)
+ARCHIVES    := $(TOOL_A) $(REFERENCE_A) $(BLIS_A) $(CPU_A) $(LAYERS_A) $(CORE_A)
 TEST_PROGS  := $(addprefix $(BUILD)/tests/,$(TESTS))
 EXAMPLE_PROGS += $(addprefix $(BUILD)/,$(EXAMPLES))
 BENCH_PROGS := $(addprefix $(BUILD)/,$(BENCHES))
 PLUGIN_SO   := $(patsubst %,$(BUILD)/%_example.so,$(PLUGINS))
-OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(LAYERS_STATIC) $(LAYERS_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) \
+OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(LAYERS_STATIC) $(LAYERS_SHARED) $(CPU_STATIC) $(CPU_SHARED) $(BLIS_STATIC) $(BLIS_SHARED) \
                $(REFERENCE_O) $(TOOL_O) $(MAIN_O) $(TEST_O) $(EXAMPLE_O) $(BENCH_O) \
                $(addprefix $(BUILD)/static/tests/unit/,$(addsuffix .o,$(UNIT_TESTS) $(BLIS_UNIT_TESTS))) \
                $(addprefix $(BUILD)/static/docs/examples/,$(addsuffix .o,$(EXAMPLES) $(BLIS_EXAMPLES) $(BLIS_PROGRAMS))) \
@@ -136,6 +140,7 @@ $(BUILD)/flags: FORCE
 
 $(CORE_A): $(CORE_STATIC)
 $(LAYERS_A): $(LAYERS_STATIC)
+$(CPU_A): $(CPU_STATIC)
 $(REFERENCE_A): $(REFERENCE_O)
 $(TOOL_A): $(TOOL_O)
 $(BUILD)/libtwoheads-blis.a: $(BLIS_STATIC)
@@ -155,6 +160,12 @@ $(LAYERS_SO): $(LAYERS_SHARED) lib/twoheads-layers.map
 	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads-layers.so.$(MAJOR) -Wl,--version-script=lib/twoheads-layers.map -o $@ \
 	  $(LAYERS_SHARED) -lm
 	@for link in .$(MAJOR) ''; do ln -sf $(@F) $(BUILD)/libtwoheads-layers.so$$link; done
+
+$(CPU_SO): $(CPU_SHARED) $(CORE_SO) lib/twoheads-cpu.map
+	@echo '  link    $@'
+	$(Q)$(LINK) -shared -Wl,-soname,libtwoheads-cpu.so.$(MAJOR) -Wl,--version-script=lib/twoheads-cpu.map -o $@ \
+	  $(CPU_SHARED) -L$(BUILD) -ltwoheads $(CORE_LIBS)
+	@for link in .$(MAJOR) ''; do ln -sf $(@F) $(BUILD)/libtwoheads-cpu.so$$link; done
 
 $(BUILD)/libtwoheads-blis.so.$(VERSION): $(BLIS_SHARED) $(CORE_SO) lib/twoheads-blis.map
 	@echo '  link    $@'

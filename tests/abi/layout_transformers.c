@@ -1,6 +1,7 @@
-/* The rest of layout.c, to which all that is said there applies: small and large transformers, and twoheads_layers.h. */
+/* The rest of layout.c, to which all that is said there applies: small and large transformers, twoheads_layers.h, twoheads_cpu.h. */
 #include "layout.h"
 #include "twoheads.h"
+#include "twoheads_cpu.h"
 #include "twoheads_layers.h"
 
 VALUE(TWH_LAYER_SCALE, 1);
@@ -13,8 +14,18 @@ VALUE(TWH_SILU, 3);
 VALUE(TWH_RELU, 4);
 VALUE(TWH_ROTARY_HALVES, 1);
 VALUE(TWH_ROTARY_NEIGHBOURS, 2);
+VALUE(TWH_CPU_ISA_BEST, 0);
+VALUE(TWH_CPU_ISA_PORTABLE, 1);
+VALUE(TWH_CPU_ISA_AVX2, 2);
+VALUE(TWH_CPU_ISA_AVX512, 3);
+VALUE(TWH_CPU_ISA_NEON, 4);
 
 #if defined(__LP64__)
+
+SIZE(twh_cpu_options, 12);
+FIELD(twh_cpu_options, struct_size, 0, 4);
+FIELD(twh_cpu_options, flags, 4, 4);
+FIELD(twh_cpu_options, isa, 8, 4);
 
 SIZE(twh_transformer_weights, 136);
 FIELD(twh_transformer_weights, struct_size, 0, 4);

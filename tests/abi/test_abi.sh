@@ -42,8 +42,9 @@ layout() {
   done
 }
 
+# The kernel on the CPU is made with the core.
 needed() {
-  readelf -d "$1" | sed -n -E 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | grep -v -E '^(libc|libm|libpthread|libdl|ld-linux.*)\.so' && return 1
+  readelf -d "$1" | sed -n -E 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | grep -v -E '^(libtwoheads|libc|libm|libpthread|libdl|ld-linux.*)\.so' && return 1
   return 0
 }
 
@@ -65,7 +66,7 @@ layout
 verdict "layout of public structs" $?
 
 major=$(sed -n 's/^.define TWH_VERSION_MAJOR //p' include/twoheads.h)
-for library in twoheads twoheads-layers twoheads-blis; do
+for library in twoheads twoheads-layers twoheads-cpu twoheads-blis; do
   so=$BUILD/lib$library.so
   [ -e "$so" ] || { [ $library = twoheads-blis ] && continue; }
   header=include/$(echo $library | tr - _).h
@@ -82,7 +83,7 @@ for library in twoheads twoheads-layers twoheads-blis; do
   verdict "$library: prints, ends and changes nothing" $?
 done
 
-for library in twoheads twoheads-layers; do
+for library in twoheads twoheads-layers twoheads-cpu; do
   needed "$BUILD/lib$library.so"
   verdict "$library: needs libc, libm, pthreads only" $?
   has_no_globals "$BUILD/lib$library.a"

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include <twoheads.h>
+#include <twoheads_cpu.h>
 #include <twoheads_layers.h>
 #ifdef WITH_BLIS
 #  include <twoheads_blis.h>
@@ -36,7 +37,6 @@ int main(void)
       return 1;
     }
   }
-#ifdef WITH_BLIS
   {
     twh_oracle     *oracle = NULL;
     twh_oracle_desc kernel;
@@ -46,13 +46,19 @@ int main(void)
     kernel.dtype = TWH_F32;
     kernel.mask_modes = TWH_MASK_NONE;
     kernel.scale = 1;
+    if (twh_cpu_oracle_create(context, &kernel, NULL, &oracle, &error) < 0) {
+      fprintf(stderr, "%s\n", error.message);
+      return 1;
+    }
+    twh_oracle_destroy(oracle);
+#ifdef WITH_BLIS
     if (twh_blis_oracle_create(context, &kernel, NULL, &oracle, &error) < 0) {
       fprintf(stderr, "%s\n", error.message);
       return 1;
     }
     twh_oracle_destroy(oracle);
-  }
 #endif
+  }
   twh_context_destroy(context);
   return 0;
 }

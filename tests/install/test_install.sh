@@ -36,8 +36,8 @@ compare() {
 # consumer HOW KIND: build and run the program with the installation moved to its prefix.
 consumer() {
   flags=
-  packages=twoheads-layers
-  if [ -n "$blis" ]; then flags=-DWITH_BLIS packages="twoheads-layers twoheads-blis"; fi
+  packages="twoheads-layers twoheads-cpu"
+  if [ -n "$blis" ]; then flags=-DWITH_BLIS packages="$packages twoheads-blis"; fi
   rm -rf "$prefix"
   cp -R "$work/$1$prefix" "$prefix" || return 1
   static=
@@ -60,7 +60,7 @@ compare "the same files" files .
 lib=./$prefix/lib
 blis=
 [ -e "$work/make$prefix/lib/libtwoheads-blis.so" ] && blis=twoheads-blis
-for library in twoheads twoheads-layers $blis; do
+for library in twoheads twoheads-layers twoheads-cpu $blis; do
   compare "$library: the same pkg-config file" cat "$lib/pkgconfig/$library.pc"
   compare "$library: the same SONAME and needs" soname "$lib/lib$library.so"
   compare "$library: the same exports" exports "$lib/lib$library.so"
@@ -78,7 +78,7 @@ ln -s "$PWD" "$work/host/subprojects/twoheads"
 cp tests/install/consumer.c "$work/host/host.c"
 cat >"$work/host/meson.build" <<'END'
 project('host', 'c')
-test('host', executable('host', 'host.c', dependencies: [dependency('twoheads'), dependency('twoheads-layers')]))
+test('host', executable('host', 'host.c', dependencies: [dependency('twoheads'), dependency('twoheads-layers'), dependency('twoheads-cpu')]))
 END
 quietly env CC="$CC" meson setup "$work/host/build" "$work/host" --default-library=static --force-fallback-for=twoheads \
   ${option:+-Dtwoheads:blis=disabled} &&

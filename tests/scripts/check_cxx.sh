@@ -1,6 +1,6 @@
 #!/bin/sh
-# The public headers compile as C99, C11 and C++ without a warning, alone and together, and the sources of the core and of
-# twoheads-layers as C++.
+# The public headers compile as C99, C11 and C++ without a warning, alone and together, and the sources of the core, of
+# twoheads-layers and of twoheads-cpu as C++.
 # With clang++ where it is installed (CXX_COMPILERS names others).
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -24,10 +24,10 @@ for cxx in $compilers; do
         $cxx -std=$standard $warnings -Iinclude -fsyntax-only -x c++ - || { echo "$header: $cxx -std=$standard"; bad=1; }
     done
   done
-  sources=$(sed -n -E 's/^(CORE|LAYERS)_SOURCES=//p' lib/sources.mk)
+  sources=$(sed -n -E 's/^(CORE|LAYERS|CPU)_SOURCES=//p' lib/sources.mk)
   # clang++ warns that C++ has deprecated treating .c files as C++; that is what is asked for here.
   $cxx -x c++ -std=c++17 -Wall -Iinclude -Ilib -D_POSIX_C_SOURCE=200809L -Werror -fsyntax-only $sources || bad=1
 done
 [ $ran = 1 ] || { echo "no C++ compiler"; bad=1; }
-[ $bad = 0 ] && echo "headers, core and layers compile as C and C++"
+[ $bad = 0 ] && echo "headers, core, layers and CPU kernel compile as C and C++"
 exit $bad

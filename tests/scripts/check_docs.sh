@@ -35,6 +35,7 @@ cat >"$work/prelude" <<'END'
 #include <string.h>
 #include "twoheads.h"
 #include "twoheads_blis.h"
+#include "twoheads_cpu.h"
 #include "twoheads_layers.h"
 void snippet(twh_context *context, twh_oracle_desc kernel, twh_oracle *oracle, twh_problem problem, twh_plan *plan,
              twh_plan_info info, twh_tensor q, twh_tensor k, twh_tensor v, twh_tensor out, twh_tensor lse, twh_tensors tensors,

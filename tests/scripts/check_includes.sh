@@ -39,6 +39,7 @@ for file in lib/core/*/*.[ch]; do
 done
 for file in lib/core/*.[ch]; do [ -e "$file" ] && allow "$file" twoheads.h 'core/base/*'; done
 for file in $(find lib/layers -name '*.[ch]'); do allow "$file" twoheads.h twoheads_layers.h 'layers/*'; done
+for file in $(find lib/cpu -name '*.[ch]'); do allow "$file" twoheads.h twoheads_cpu.h 'cpu/*'; done
 for file in $(find lib/blis -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h twoheads_blis.h 'blis/*'; done
 for file in $(find lib/reference -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h 'reference/*'; done
 for file in $(find tools -name '*.[ch]' 2>/dev/null); do

@@ -9,7 +9,7 @@ bad=0
 all=$(mktemp)
 trap 'rm -f "$all"' EXIT
 
-# rows_lanes.h is included once for each width of register: its names are made there, by a macro.
+# rows_lanes.h and the lanes_*.h are included once for each width of register: their names are made there, by a macro.
 for file in $(find lib -name '*.c'); do
   stem=$(basename "$file" .c)
   stage=$(basename "$(dirname "$file")")
@@ -26,7 +26,7 @@ for name in $(cut -d ' ' -f 1 "$all" | sort | uniq -d); do
   bad=1
 done
 
-for archive in "$BUILD/libtwoheads.a" "$BUILD/libtwoheads-layers.a" "$BUILD/libtwoheads-blis.a" "$BUILD/libtwoheads-reference.a"; do
+for archive in "$BUILD/libtwoheads.a" "$BUILD/libtwoheads-layers.a" "$BUILD/libtwoheads-cpu.a" "$BUILD/libtwoheads-blis.a" "$BUILD/libtwoheads-reference.a"; do
   [ -e "$archive" ] || continue
   for name in $(nm -g --defined-only "$archive" | awk 'NF == 3 { print $3 }' | grep -v '^twh_'); do
     echo "$archive: $name does not begin with twh_"

@@ -10,7 +10,7 @@ listed=$(mktemp)
 there=$(mktemp)
 trap 'rm -f "$listed" "$there"' EXIT
 {
-  for key in CORE_SOURCES LAYERS_SOURCES BLIS_SOURCES REFERENCE_SOURCES TOOL_SOURCES TOOL_MAIN TEST_SOURCES EXAMPLE_SOURCES BENCH_SOURCES; do
+  for key in CORE_SOURCES LAYERS_SOURCES CPU_SOURCES BLIS_SOURCES REFERENCE_SOURCES TOOL_SOURCES TOOL_MAIN TEST_SOURCES EXAMPLE_SOURCES BENCH_SOURCES; do
     for file in $(value $key); do echo "$file"; done
   done
   for name in $(value UNIT_TESTS) $(value BLIS_UNIT_TESTS); do echo "tests/unit/$name.c"; done
