@@ -1,6 +1,6 @@
 # The one list of what is built from what. Make includes it and meson reads it with its keyval module, so every line is
 # KEY=words, with no continuation and no variable. Names without a folder are programs, one .c file each: UNIT_TESTS in
-# tests/unit, EXAMPLES in docs/examples, BENCHES (all on BLIS) in tests/bench; the _SOURCES beside them are linked into each.
+# tests/unit, EXAMPLES in docs/examples, BENCHES (built where BLIS is) in tests/bench; the _SOURCES beside them are linked into each.
 # BLIS_PROGRAMS are examples that need files which are fetched: built, but not run as tests.
 # PLUGINS are shared objects of one file in docs/examples; SLOW_TESTS names some UNIT_TESTS again. What begins with BLIS_ is
 # left out where BLIS is not installed. tests/scripts/check_sources.sh fails when a file is missing here.
@@ -20,5 +20,5 @@ BLIS_EXAMPLES=demo traps
 BLIS_PROGRAMS=minilm
 EXAMPLE_SOURCES=docs/examples/my_npu.c
 PLUGINS=plugin
-BENCHES=bench_overhead
+BENCHES=bench_cpu bench_overhead
 BENCH_SOURCES=
