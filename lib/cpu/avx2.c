@@ -18,6 +18,7 @@
 #  define V_LOAD       _mm256_load_ps
 #  define V_STORE      _mm256_store_ps
 #  define V_LOAD_FAR   _mm256_loadu_ps
+#  define V_LOAD_SOME  avx2_load_some
 #  define V_STORE_FAR  _mm256_storeu_ps
 #  define V_ADD        _mm256_add_ps
 #  define V_SUB        _mm256_sub_ps
@@ -35,6 +36,12 @@
 #  define V_TO_BF16    avx2_to_bf16
 #  define V_TRANSPOSE  avx2_transpose
 #  define AVX2         CPU_TARGET static inline __attribute__((always_inline))
+
+AVX2 __m256 avx2_load_some(const float *from, int64_t n)
+{
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_maskload_ps(from, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lanes));
+}
 
 /* Adding 1.5 2^23 + 127 leaves whole + 127 in the low bits, where a shift makes it the exponent of 2^whole. The comparison is
  * "not less", which a NaN passes. */

@@ -7,6 +7,10 @@
 
 #  include <immintrin.h>
 
+#  if !defined(__OPTIMIZE__) && !defined(__clang__)
+#    pragma GCC diagnostic ignored "-Wsign-conversion" /* then <immintrin.h> has macros that are not clean */
+#  endif
+
 #  define CPU_TARGET  __attribute__((target("avx512f")))
 #  define CPU_LANES   16
 #  define CPU_ROWS    8
@@ -18,6 +22,7 @@
 #  define V_LOAD           _mm512_load_ps
 #  define V_STORE          _mm512_store_ps
 #  define V_LOAD_FAR       _mm512_loadu_ps
+#  define V_LOAD_SOME(from, n) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1u), from)
 #  define V_STORE_FAR      _mm512_storeu_ps
 #  define V_ADD            _mm512_add_ps
 #  define V_SUB            _mm512_sub_ps

@@ -16,6 +16,9 @@
  * written; and elements behind the last of a row that `widen` may write. */
 enum { TWH__CPU_VECTORS = 3, TWH__CPU_WIDTH = 48, TWH__CPU_KEYS = 128, TWH__CPU_SPARE_KEYS = 8 };
 
+/* Calls of at most so many queries go one query at a time: fewer than about a third of a register would be idle lanes. */
+enum { TWH__CPU_LONE_ROWS = 4 };
+
 /* One block and one tile. Buffers are aligned to 64 bytes, but k and v to their elements. */
 typedef struct twh__cpu_tile {
   const float *q;                  /* (qk_dim, width) */
@@ -39,6 +42,17 @@ typedef struct twh__cpu_rows {
   int32_t dtype;
 } twh__cpu_rows;
 
+/* One query and one tile. */
+typedef struct twh__cpu_lone {
+  const float *q;     /* (qk_dim) and zeros up to a whole vector; aligned to 64 bytes, as are scores and out */
+  const float *k, *v; /* as in twh__cpu_tile */
+  int64_t      k_stride, v_stride;
+  int64_t      qk_dim, v_dim, keys; /* keys: those of the tile that the query sees */
+  float       *scores;              /* (keys) and room up to a whole vector */
+  float       *out;                 /* (v_dim) and room up to a whole vector */
+  float        max, sum, decay, cap;
+} twh__cpu_lone;
+
 typedef struct twh__cpu_lanes {
   int64_t width; /* of a block: 3 registers */
   /* to (dim, width) = factor * from^T; queries that are not there become 0. from->data is only read. */
@@ -58,6 +72,12 @@ typedef struct twh__cpu_lanes {
   /* Divide out (dim, width) by sum and store it as rows; 0 where the sum is 0. broken (width): not 0 where a number of the row
    * is not finite. */
   void (*store)(const twh__cpu_rows *to, const float *out, const float *sum, float *broken);
+  /* The same for one query; lone_scores caps, too, and lone_store returns whether all numbers of the row are finite. */
+  void (*lone_pack)(float *to, const void *from, int32_t dtype, int64_t dim, float factor);
+  void (*lone_scores)(const twh__cpu_lone *lone);
+  void (*lone_weights)(twh__cpu_lone *lone);
+  void (*lone_values)(const twh__cpu_lone *lone);
+  int (*lone_store)(void *to, int32_t dtype, const twh__cpu_lone *lone);
 } twh__cpu_lanes;
 
 const twh__cpu_lanes *twh__cpu_portable(void);

@@ -5,6 +5,7 @@
  *   CPU_NAME(x)   x with the name of the instruction set
  *   CPU_TARGET    attributes that every function needs
  *   V_ZERO, V_SET, V_LOAD, V_STORE (aligned), V_LOAD_FAR, V_STORE_FAR (not), V_ADD, V_SUB, V_MUL, V_DIV
+ *   V_LOAD_SOME(from, n)      the first n < CPU_LANES numbers, reading no more, and zeros
  *   V_FMA(a, b, c)            a b + c
  *   V_MAX(a, b)               b where one of the two is NaN
  *   V_IF_GREATER(a, b, x, y)  x where a > b, else y
@@ -21,6 +22,8 @@
 #define CPU_INLINE CPU_TARGET static inline __attribute__((always_inline))
 #define CPU_BLOCK  (TWH__CPU_VECTORS * CPU_LANES)
 
+#define EACH_OF(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
+#define EACH_LANE(i)  EACH_OF(i, CPU_LANES)
 #define EACH_OF_1(f) f(0)
 #define EACH_OF_2(f) f(0) f(1)
 #define EACH_OF_4(f) f(0) f(1) f(2) f(3)
@@ -52,8 +55,11 @@ static const float CPU_NAME(ones)[CPU_BLOCK] __attribute__((aligned(64))) = {
 
 #include "cpu/lanes_rows.h"
 
+#include "cpu/lanes_lone.h"
+
 #define CPU_TABLE                                                                                            \
   {                                                                                                          \
     CPU_BLOCK, CPU_NAME(pack), CPU_NAME(widen), CPU_NAME(scores), CPU_NAME(cap), CPU_NAME(top), CPU_NAME(weights), \
-      CPU_NAME(values), CPU_NAME(store)                                                                                        \
+      CPU_NAME(values), CPU_NAME(store), CPU_NAME(lone_pack), CPU_NAME(lone_scores), CPU_NAME(lone_weights), \
+      CPU_NAME(lone_values), CPU_NAME(lone_store)                                                                                        \
   }

@@ -39,8 +39,11 @@ CPU_INLINE void CPU_NAME(pack_as)(float *to, const twh__cpu_rows *from, float fa
       const int64_t n = from->dim - c < CPU_LANES ? from->dim - c : CPU_LANES;
       const char   *at = (const char *)from->data + (first * from->stride + c) * (int64_t)element;
       VEC           x[CPU_LANES];
-      for (int64_t i = 0; i < CPU_LANES; i++, at += from->stride * (int64_t)element)
+      EACH_LANE(i)
+      {
         x[i] = first + i < from->rows ? V_MUL(CPU_NAME(rows_load)(at, dtype, n), scale) : V_ZERO();
+        at += from->stride * (int64_t)element;
+      }
       V_TRANSPOSE(x);
       for (int64_t i = 0; i < n; i++) V_STORE(to + (c + i) * CPU_BLOCK + first, x[i]);
     }
@@ -77,7 +80,8 @@ CPU_INLINE void CPU_NAME(store_as)(const twh__cpu_rows *to, const float *out, co
       const int64_t n = to->dim - c < CPU_LANES ? to->dim - c : CPU_LANES;
       char         *at = (char *)to->data + (first * to->stride + c) * (int64_t)element;
       VEC           x[CPU_LANES];
-      for (int64_t i = 0; i < CPU_LANES; i++) {
+      EACH_LANE(i)
+      {
         x[i] = i < n ? V_MUL(V_LOAD(out + (c + i) * CPU_BLOCK + first), factor) : V_ZERO();
         wrong = V_FMA(x[i], V_ZERO(), wrong);
       }

@@ -16,6 +16,7 @@
 #  define V_LOAD                   vld1q_f32
 #  define V_STORE                  vst1q_f32
 #  define V_LOAD_FAR               vld1q_f32
+#  define V_LOAD_SOME              neon_load_some
 #  define V_STORE_FAR              vst1q_f32
 #  define V_ADD                    vaddq_f32
 #  define V_SUB                    vsubq_f32
@@ -32,6 +33,13 @@
 #  define V_TO_F16(to, x)          vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(x)))
 #  define V_TRANSPOSE              neon_transpose
 #  define NEON                     static inline __attribute__((always_inline))
+
+NEON float32x4_t neon_load_some(const float *from, int64_t n)
+{
+  float part[4] = { 0.0f };
+  for (int64_t i = 0; i < n; i++) part[i] = from[i];
+  return vld1q_f32(part);
+}
 
 /* Adding 1.5 2^23 + 127 leaves whole + 127 in the low bits, where a shift makes it the exponent of 2^whole. */
 NEON float32x4_t neon_scale(float32x4_t p, float32x4_t whole, float32x4_t t)

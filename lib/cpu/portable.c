@@ -18,6 +18,7 @@ typedef uint32_t portable_bits __attribute__((vector_size(16)));
 #define V_LOAD(from)             (*(const portable_vector *)(const void *)(from))
 #define V_STORE(to, x)           (*(portable_vector *)(void *)(to) = (x))
 #define V_LOAD_FAR               portable_load
+#define V_LOAD_SOME              portable_load_some
 #define V_STORE_FAR              portable_store_far
 #define V_ADD(a, b)              ((a) + (b))
 #define V_SUB(a, b)              ((a) - (b))
@@ -56,6 +57,13 @@ PORTABLE portable_vector portable_if_greater(portable_vector a, portable_vector 
 {
   const portable_bits greater = (portable_bits)(a > b);
   return (portable_vector)(((portable_bits)x & greater) | ((portable_bits)y & ~greater));
+}
+
+PORTABLE portable_vector portable_load_some(const float *from, int64_t n)
+{
+  float part[4] = { 0.0f };
+  for (int64_t i = 0; i < n; i++) part[i] = from[i];
+  return portable_load(part);
 }
 
 /* Adding 1.5 2^23 + 127 leaves whole + 127 in the low bits, where a shift makes it the exponent of 2^whole. */

@@ -22,11 +22,11 @@ static size_t cpu_scratch_reserve(size_t *bytes, int64_t rows, int64_t columns, 
 
 int twh__cpu_scratches_init(twh__cpu_scratches *pool, int64_t blocks, int64_t qk_dim, int64_t v_dim, int copies)
 {
-  int ok = qk_dim < INT64_MAX / TWH__CPU_WIDTH && v_dim < INT64_MAX / TWH__CPU_WIDTH;
+  int ok = qk_dim < INT64_MAX / TWH__CPU_WIDTH - 16 && v_dim < INT64_MAX / TWH__CPU_WIDTH - 16;
   if (!ok) return 0;
   pool->bytes = (sizeof(twh__cpu_scratch) + 63) / 64 * 64;
-  pool->q = cpu_scratch_reserve(&pool->bytes, blocks, qk_dim * TWH__CPU_WIDTH, sizeof(float), &ok);
-  pool->out = cpu_scratch_reserve(&pool->bytes, blocks, v_dim * TWH__CPU_WIDTH, sizeof(float), &ok);
+  pool->q = cpu_scratch_reserve(&pool->bytes, blocks, (qk_dim + 16) * TWH__CPU_WIDTH, sizeof(float), &ok);
+  pool->out = cpu_scratch_reserve(&pool->bytes, blocks, (v_dim + 16) * TWH__CPU_WIDTH, sizeof(float), &ok);
   pool->max = cpu_scratch_reserve(&pool->bytes, blocks, TWH__CPU_WIDTH, sizeof(float), &ok);
   pool->sum = cpu_scratch_reserve(&pool->bytes, blocks, TWH__CPU_WIDTH, sizeof(float), &ok);
   pool->scores = cpu_scratch_reserve(&pool->bytes, TWH__CPU_KEYS + TWH__CPU_SPARE_KEYS, TWH__CPU_WIDTH, sizeof(float), &ok);

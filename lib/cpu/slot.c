@@ -36,22 +36,13 @@ int64_t twh__cpu_keys_seen(const twh__cpu_kernel *kernel, const twh_call *call, 
   return i + offset + 1 < k_len ? i + offset + 1 : k_len;
 }
 
-/* What is the same for all blocks of a slot. */
-typedef struct cpu_slot_work {
-  const twh__cpu_kernel *kernel;
-  const twh_call        *call;
-  twh__cpu_scratch      *scratch;
-  int64_t                slot, first, rows, blocks; /* queries in memory, and their blocks */
-  float                  factor, cap;               /* of packed q; 0 = scores are not capped */
-} cpu_slot_work;
-
 static size_t cpu_slot_element(int32_t dtype)
 {
   return dtype == TWH_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* Scores are in units of log2; before a cap they are twice what its hyperbolic tangent is taken of, in those units. */
-static void cpu_slot_scale(cpu_slot_work *work)
+static void cpu_slot_scale(twh__cpu_work *work)
 {
   const twh_oracle_desc *desc = &work->kernel->desc;
   const double           scale = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? work->call->scale : desc->scale;
@@ -60,13 +51,25 @@ static void cpu_slot_scale(cpu_slot_work *work)
   work->cap = capped ? (float)(cpu_slot_log2_e * desc->softcap) : 0.0f;
 }
 
-static int64_t cpu_slot_block_rows(const cpu_slot_work *work, int64_t block)
+/* Queries of a block, and how many they are. Four registers of queries at the end are two blocks of two: better than one of
+ * three and one that waits for a single chain of sums. */
+static int64_t cpu_slot_block(const twh__cpu_work *work, int64_t block, int64_t *rows)
 {
-  const int64_t width = work->kernel->lanes->width, left = work->rows - block * width;
-  return left < width ? left : width;
+  const int64_t width = work->kernel->lanes->width, lane = width / TWH__CPU_VECTORS;
+  const int64_t registers = (work->rows - 1) / lane + 1;
+  int64_t       begin = block * width, end = begin + width;
+  if (registers > 1 && registers % TWH__CPU_VECTORS == 1) {
+    if (block >= work->blocks - 2) end = (registers - 2) * lane;
+    if (block == work->blocks - 1) {
+      begin = end;
+      end = work->rows;
+    }
+  }
+  *rows = (end < work->rows ? end : work->rows) - begin;
+  return work->first + begin;
 }
 
-static void cpu_slot_begin(const cpu_slot_work *work)
+static void cpu_slot_begin(const twh__cpu_work *work)
 {
   const twh__cpu_lanes  *lanes = work->kernel->lanes;
   const twh_oracle_desc *desc = &work->kernel->desc;
@@ -74,11 +77,10 @@ static void cpu_slot_begin(const cpu_slot_work *work)
   const int64_t          width = lanes->width;
   const size_t           element = cpu_slot_element(desc->dtype);
   for (int64_t block = 0; block < work->blocks; block++) {
-    const int64_t at = work->slot * q->slot_stride + (work->first + block * width) * q->row_stride;
     twh__cpu_rows rows;
+    const int64_t row = cpu_slot_block(work, block, &rows.rows), at = work->slot * q->slot_stride + row * q->row_stride;
     rows.data = (void *)(uintptr_t)((const char *)q->data + at * (int64_t)element);
     rows.stride = q->row_stride;
-    rows.rows = cpu_slot_block_rows(work, block);
     rows.dim = desc->qk_dim;
     rows.dtype = desc->dtype;
     lanes->pack(work->scratch->q + block * desc->qk_dim * width, &rows, work->factor);
@@ -89,7 +91,7 @@ static void cpu_slot_begin(const cpu_slot_work *work)
 }
 
 /* Rows begin .. begin + keys - 1 of k or v: where they lie, or a copy in f32. */
-static const float *cpu_slot_operand(const cpu_slot_work *work, const twh_operand *operand, int64_t begin, int64_t keys,
+static const float *cpu_slot_operand(const twh__cpu_work *work, const twh_operand *operand, int64_t begin, int64_t keys,
                                      int64_t dim, float *copy, int64_t *stride)
 {
   const int32_t dtype = work->kernel->desc.dtype;
@@ -106,13 +108,22 @@ static const float *cpu_slot_operand(const cpu_slot_work *work, const twh_operan
   return copy;
 }
 
+void twh__cpu_operands(const twh__cpu_work *work, int64_t begin, int64_t keys, twh__cpu_tile *tile)
+{
+  const twh_call        *call = work->call;
+  const twh_oracle_desc *desc = &work->kernel->desc;
+  tile->k = cpu_slot_operand(work, &call->k, begin, keys, desc->qk_dim, work->scratch->k, &tile->k_stride);
+  tile->v = cpu_slot_operand(work, &call->v, begin, keys, desc->v_dim, work->scratch->v, &tile->v_stride);
+}
+
 /* One block and the tile of keys from `begin` on. */
-static void cpu_slot_step(const cpu_slot_work *work, int64_t block, int64_t begin, int64_t keys, twh__cpu_tile *tile)
+static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begin, int64_t keys, twh__cpu_tile *tile)
 {
   const twh__cpu_lanes *lanes = work->kernel->lanes;
   const int64_t         width = lanes->width, lane = width / TWH__CPU_VECTORS;
-  const int64_t         rows = cpu_slot_block_rows(work, block), row = work->first + block * width;
   const int             masked = work->call->mask_mode == TWH_MASK_TENSOR;
+  int64_t               rows;
+  const int64_t         row = cpu_slot_block(work, block, &rows);
   tile->vectors = (rows - 1) / lane + 1;
   for (int64_t n = 0; n < tile->vectors; n++) {
     const int64_t last = n == tile->vectors - 1 ? rows : (n + 1) * lane;
@@ -131,7 +142,8 @@ static void cpu_slot_step(const cpu_slot_work *work, int64_t block, int64_t begi
   tile->sum = work->scratch->sum + block * width;
   lanes->scores(tile);
   if (work->cap > 0.0f) lanes->cap(tile);
-  if (masked) twh__cpu_mask(work->kernel, work->call, work->slot, row, rows, begin, tile);
+  for (int64_t i = 0; i < rows && masked; i++)
+    twh__cpu_mask(work->kernel, work->call, work->slot, row + i, begin, keys, tile->scores + i, width);
   if (work->cap > 0.0f || masked) lanes->top(tile);
   lanes->weights(tile);
   lanes->values(tile);
@@ -155,30 +167,33 @@ static double cpu_slot_log2(float x)
   return (double)(e / 8388608) + 2.0 * cpu_slot_log2_e * z * f;
 }
 
+void twh__cpu_store_lse(uint32_t flags, const float *max, const float *sum, int64_t n, float *lse)
+{
+  const double unit = flags & TWH_ORACLE_LSE_BASE2 ? 1.0 : cpu_slot_ln_2;
+  const float  empty = flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
+  for (int64_t i = 0; i < n; i++) lse[i] = (float)(((double)max[i] + cpu_slot_log2(sum[i])) * unit);
+  for (int64_t i = 0; i < n; i++) lse[i] = sum[i] > 0.0f ? lse[i] : empty;
+}
+
 /* Store out and lse of one block. */
-static void cpu_slot_finish(const cpu_slot_work *work, int64_t block)
+static void cpu_slot_finish(const twh__cpu_work *work, int64_t block)
 {
   const twh__cpu_lanes  *lanes = work->kernel->lanes;
   const twh_oracle_desc *desc = &work->kernel->desc;
   const twh_call        *call = work->call;
-  const int64_t          width = lanes->width, row = work->first + block * width;
+  const int64_t          width = lanes->width;
   const float           *max = work->scratch->max + block * width, *sum = work->scratch->sum + block * width;
-  const double           unit = desc->flags & TWH_ORACLE_LSE_BASE2 ? 1.0 : cpu_slot_ln_2;
-  const float            empty = desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
   float                 *broken = work->scratch->top;
   twh__cpu_rows          rows;
+  const int64_t          row = cpu_slot_block(work, block, &rows.rows);
   const int64_t          at = work->slot * call->out_slot_stride + row * call->out_row_stride;
   rows.data = (char *)call->out + at * (int64_t)cpu_slot_element(desc->out_dtype);
   rows.stride = call->out_row_stride;
-  rows.rows = cpu_slot_block_rows(work, block);
   rows.dim = desc->v_dim;
   rows.dtype = desc->out_dtype;
   lanes->store(&rows, work->scratch->out + block * desc->v_dim * width, sum, broken);
-  if (desc->flags & TWH_ORACLE_LSE) {
-    float *lse = call->lse + work->slot * call->lse_slot_stride + row;
-    for (int64_t i = 0; i < rows.rows; i++) lse[i] = (float)(((double)max[i] + cpu_slot_log2(sum[i])) * unit);
-    for (int64_t i = 0; i < rows.rows; i++) lse[i] = sum[i] > 0.0f ? lse[i] : empty;
-  }
+  if (desc->flags & TWH_ORACLE_LSE)
+    twh__cpu_store_lse(desc->flags, max, sum, rows.rows, call->lse + work->slot * call->lse_slot_stride + row);
   for (int64_t i = 0; i < rows.rows; i++)
     if (broken[i] != 0.0f || (sum[i] == 0.0f && twh__cpu_keys_seen(work->kernel, call, row + i) > 0))
       twh__cpu_repair(work->kernel, call, work->slot, row + i, work->scratch->row);
@@ -189,13 +204,17 @@ void twh__cpu_slot(const twh__cpu_kernel *kernel, const twh_call *call, int64_t 
   const twh_oracle_desc *desc = &kernel->desc;
   const int64_t          width = kernel->lanes->width, most = kernel->blocks * width;
   twh__cpu_tile          tile;
-  cpu_slot_work          work;
+  twh__cpu_work          work;
   memset(&work, 0, sizeof work);
   work.kernel = kernel;
   work.call = call;
   work.scratch = scratch;
   work.slot = slot;
   cpu_slot_scale(&work);
+  if (call->q_len <= TWH__CPU_LONE_ROWS) {
+    twh__cpu_lone_rows(&work);
+    return;
+  }
   memset(&tile, 0, sizeof tile);
   tile.qk_dim = desc->qk_dim;
   tile.v_dim = desc->v_dim;
@@ -211,8 +230,7 @@ void twh__cpu_slot(const twh__cpu_kernel *kernel, const twh_call *call, int64_t 
     cpu_slot_begin(&work);
     for (int64_t begin = 0; begin < seen; begin += TWH__CPU_KEYS) {
       const int64_t keys = seen - begin < TWH__CPU_KEYS ? seen - begin : TWH__CPU_KEYS;
-      tile.k = cpu_slot_operand(&work, &call->k, begin, keys, desc->qk_dim, scratch->k, &tile.k_stride);
-      tile.v = cpu_slot_operand(&work, &call->v, begin, keys, desc->v_dim, scratch->v, &tile.v_stride);
+      twh__cpu_operands(&work, begin, keys, &tile);
       for (int64_t block = 0; block < work.blocks; block++) cpu_slot_step(&work, block, begin, keys, &tile);
     }
     for (int64_t block = 0; block < work.blocks; block++) cpu_slot_finish(&work, block);

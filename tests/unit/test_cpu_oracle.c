@@ -65,6 +65,16 @@ static const cpu_case cpu_cases[] = {
   { "std 100", LSE, CAUSAL, 1, 130, 256, 64, 65, 0, F, F, B, TILE_DECLARED, 0.125, 0, 100, 0 },
   { "std 1000", LSE, NONE, 1, 130, 256, 64, 65, 0, F, F, B, TILE_DECLARED, 0.125, 0, 1000, 0 },
   { "std 1000, f32 mask", LSE, TENSOR, 1, 130, 256, 64, 65, 0, F, F, F, TILE_DECLARED, 0.125, 0, 1000, 0.5 },
+  /* few rows, which go one at a time */
+  { "1 row, bf16", LSE, NONE, 3, 1, 257, 80, 65, 0, BF, F, B, TILE_DECLARED, 0.1, 0, 1, 0 },
+  { "1 row, f16 out", LSE, NONE, 2, 1, 130, 31, 129, 0, H, H, B, TILE_DECLARED, 0.1, 0, 1, 0 },
+  { "2 rows, wide", LSE | BASE2, NONE, 1, 2, 200, 576, 519, 0, F, F, B, TILE_DECLARED, 0.06, 0, 1, 0 },
+  { "4 rows, causal, offset 200", LSE, CAUSAL, 2, 4, 300, 17, 33, 200, F, F, B, TILE_DECLARED, 0.25, 0, 1, 0 },
+  { "4 rows, causal, empty rows", LSE | POS_INF, CAUSAL, 2, 4, 9, 17, 33, -2, F, F, B, TILE_DECLARED, 0.25, 0, 1, 0 },
+  { "3 rows, bool mask, empty rows", LSE, TENSOR, 2, 3, 140, 16, 8, 0, F, F, B, TILE_DECLARED, 0.25, 0, 1, 1 },
+  { "4 rows, f16 mask, reversed", LSE | STRIDED, TENSOR, 2, 4, 140, 19, 11, 0, H, F, H, TILE_REVERSED, 0.25, 0, 1, 0.5 },
+  { "4 rows, softcap, f32 mask", LSE, TENSOR, 2, 4, 140, 19, 11, 0, F, F, F, TILE_DECLARED, -0.25, 5, 4, 0.5 },
+  { "1 row, std 100", LSE, NONE, 1, 1, 256, 64, 65, 0, F, F, B, TILE_DECLARED, 0.125, 0, 100, 0 },
   /* strides */
   { "gaps", LSE | STRIDED, TENSOR, 3, 70, 90, 16, 8, 0, F, F, F, TILE_GAPS, 0.25, 0, 1, 0.5 },
   { "gaps, causal", LSE | STRIDED, CAUSAL, 3, 170, 190, 16, 8, 0, F, F, B, TILE_GAPS, 0.25, 0, 1, 0 },

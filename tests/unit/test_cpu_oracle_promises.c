@@ -10,7 +10,7 @@
 
 /* Hidden keys weigh exactly 0: the rows that do not see the last ten keys are what they are without these, though there is
  * nothing but infinities, NaN and numbers that overflow in them. */
-static void cpu_hidden_keys_weigh_nothing(int32_t isa, uint32_t mode, double key, double value)
+static void cpu_hidden_keys_weigh_nothing(int32_t isa, uint32_t mode, int64_t rows, double key, double value)
 {
   enum { ALL = 170, SOME = 160, DIM = 19, SLOTS = 2 };
   support_random  random = support_random_at(8, mode);
@@ -30,14 +30,15 @@ static void cpu_hidden_keys_weigh_nothing(int32_t isa, uint32_t mode, double key
       for (c = 0; c < DIM; ++c) ((float *)tile.memory[2])[(s * ALL + j) * DIM + c] = (float)value;
       for (i = 0; i < SOME && mode == TENSOR; ++i) ((unsigned char *)tile.memory[3])[(s * ALL + i) * ALL + j] = 0;
     }
+  tile.call.q_len = rows;
   tile_run(&spoilt, &tile, oracle);
-  tile.call.q_len = tile.call.k_len = SOME;
+  tile.call.k_len = SOME;
   tile_run(&clean, &tile, oracle);
   for (s = 0; s < SLOTS; ++s)
-    for (i = 0; i < SOME; ++i) {
-      support_assert_at_most(fabs(spoilt.lse[s * ALL + i] - clean.lse[s * SOME + i]), 1e-6, "lse");
+    for (i = s * rows; i < s * rows + (rows < SOME ? rows : SOME); ++i) {
+      support_assert_at_most(fabs(spoilt.lse[i] - clean.lse[i]), 1e-6, "lse");
       for (c = 0; c < DIM; ++c)
-        support_assert_at_most(fabs(spoilt.out[(s * ALL + i) * DIM + c] - clean.out[(s * SOME + i) * DIM + c]), 1e-6, "out");
+        support_assert_at_most(fabs(spoilt.out[i * DIM + c] - clean.out[i * DIM + c]), 1e-6, "out");
     }
   tile_result_destroy(&clean);
   tile_result_destroy(&spoilt);
@@ -55,8 +56,9 @@ static void cpu_hidden_keys_may_hold_anything(void **state)
   (void)state;
   for (isa = cpu_first_isa(); isa; isa = cpu_next_isa(isa))
     for (n = 0; n < SUPPORT_COUNT(things); ++n) {
-      cpu_hidden_keys_weigh_nothing(isa, CAUSAL, things[n][0], things[n][1]);
-      cpu_hidden_keys_weigh_nothing(isa, TENSOR, things[n][0], things[n][1]);
+      cpu_hidden_keys_weigh_nothing(isa, CAUSAL, 170, things[n][0], things[n][1]);
+      cpu_hidden_keys_weigh_nothing(isa, TENSOR, 170, things[n][0], things[n][1]);
+      cpu_hidden_keys_weigh_nothing(isa, TENSOR, 3, things[n][0], things[n][1]);
     }
 }
 
@@ -113,49 +115,62 @@ static const cpu_extreme cpu_extremes[] = {
   { { 1, 0 }, { { 0, 0 }, { -200, 0 }, { -200, 0 }, { -1000, 0 } }, { 7, 3e38, 1e38, 1 }, 7, 0 },
 };
 
+/* The query `rows` times. */
+static void cpu_extreme_run(const cpu_extreme *made, int32_t isa, uint32_t mode, int64_t rows)
+{
+  enum { MOST = 20 };
+  twh_oracle_desc desc;
+  twh_oracle     *oracle;
+  twh_call        call;
+  const twh_call *calls = &call;
+  float           q[2], k[4][2], v[4], out[MOST], lse[MOST];
+  int64_t         i, j;
+  assert_true(rows <= MOST);
+  cpu_desc(&desc, 1, rows, 4, 2, 1);
+  desc.scale = 1;
+  desc.causal_offset = 3;
+  oracle = cpu_oracle(&desc, isa);
+  twh_oracle_desc_init(&desc);
+  assert_int_equal(twh_oracle_get_desc(oracle, &desc, NULL), TWH_OK);
+  twh_call_init(&call);
+  for (j = 0; j < 2; ++j) q[j] = (float)made->q[j];
+  for (j = 0; j < 4; ++j) {
+    k[j][0] = (float)made->k[j][0];
+    k[j][1] = (float)made->k[j][1];
+    v[j] = (float)made->v[j];
+  }
+  for (i = 0; i < rows; ++i) out[i] = lse[i] = NAN;
+  call.mask_mode = mode;
+  call.slots = 1;
+  call.q_len = rows;
+  call.k_len = 4;
+  call.q.data = q;
+  call.k.data = k;
+  call.v.data = v;
+  call.k.row_stride = 2;
+  call.v.row_stride = call.out_row_stride = 1;
+  call.out = out;
+  call.lse = lse;
+  assert_int_equal(desc.run(desc.user, &calls, 1), 0);
+  for (i = 0; i < rows; ++i) {
+    support_assert_at_most(fabs((double)out[i] - made->out), 1e-6 * fabs(made->out), "out");
+    if (isinf(made->lse)) assert_true(isinf(lse[i]) && (lse[i] > 0) == (made->lse > 0));
+    else support_assert_at_most(fabs((double)lse[i] - made->lse), 1e-6 * fabs(made->lse), "lse");
+  }
+  twh_oracle_destroy(oracle);
+}
+
 static void cpu_extremes_are_finite_and_right(void **state)
 {
   int32_t isa;
-  int64_t n, j, mode;
+  int64_t n;
   (void)state;
   for (isa = cpu_first_isa(); isa; isa = cpu_next_isa(isa))
-    for (n = 0; n < SUPPORT_COUNT(cpu_extremes); ++n)
-      for (mode = NONE; mode <= CAUSAL; ++mode) {
-        const cpu_extreme *made = &cpu_extremes[n];
-        twh_oracle_desc    desc;
-        twh_oracle        *oracle;
-        twh_call           call;
-        const twh_call    *calls = &call;
-        float              q[2], k[4][2], v[4], out = NAN, lse = NAN;
-        cpu_desc(&desc, 1, 1, 4, 2, 1);
-        desc.scale = 1;
-        desc.causal_offset = 3;
-        oracle = cpu_oracle(&desc, isa);
-        twh_oracle_desc_init(&desc);
-        assert_int_equal(twh_oracle_get_desc(oracle, &desc, NULL), TWH_OK);
-        twh_call_init(&call);
-        for (j = 0; j < 2; ++j) q[j] = (float)made->q[j];
-        for (j = 0; j < 4; ++j) {
-          k[j][0] = (float)made->k[j][0];
-          k[j][1] = (float)made->k[j][1];
-          v[j] = (float)made->v[j];
-        }
-        call.mask_mode = (uint32_t)mode;
-        call.slots = call.q_len = 1;
-        call.k_len = 4;
-        call.q.data = q;
-        call.k.data = k;
-        call.v.data = v;
-        call.q.row_stride = call.k.row_stride = 2;
-        call.v.row_stride = call.out_row_stride = 1;
-        call.out = &out;
-        call.lse = &lse;
-        assert_int_equal(desc.run(desc.user, &calls, 1), 0);
-        support_assert_at_most(fabs((double)out - made->out), 1e-6 * fabs(made->out), "out");
-        if (isinf(made->lse)) assert_true(isinf(lse) && (lse > 0) == (made->lse > 0));
-        else support_assert_at_most(fabs((double)lse - made->lse), 1e-6 * fabs(made->lse), "lse");
-        twh_oracle_destroy(oracle);
-      }
+    for (n = 0; n < SUPPORT_COUNT(cpu_extremes); ++n) {
+      cpu_extreme_run(&cpu_extremes[n], isa, NONE, 1);
+      cpu_extreme_run(&cpu_extremes[n], isa, NONE, 20);
+      cpu_extreme_run(&cpu_extremes[n], isa, CAUSAL, 20);
+    }
 }
 
 static void cpu_bits_at(int32_t isa, uint32_t mode, int32_t dtype)
