@@ -6,6 +6,7 @@
 #if defined(__GNUC__) && defined(__x86_64__)
 
 #  include <immintrin.h>
+#  include <math.h>
 
 #  define CPU_TARGET  __attribute__((target("avx2,fma,f16c")))
 #  define CPU_LANES   8
@@ -32,6 +33,7 @@
 #  define V_FROM_F16(from) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(from)))
 #  define V_TO_F16(to, x) \
     _mm_storeu_si128((__m128i *)(void *)(to), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#  define V_FROM_BOOL  avx2_from_bool
 #  define V_FROM_BF16  avx2_from_bf16
 #  define V_TO_BF16    avx2_to_bf16
 #  define V_TRANSPOSE  avx2_transpose
@@ -50,6 +52,12 @@ AVX2 __m256 avx2_scale(__m256 p, __m256 whole, __m256 t)
   const __m256i bits = _mm256_castps_si256(_mm256_add_ps(whole, _mm256_set1_ps(12582912.0f + 127.0f)));
   const __m256  power = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 23));
   return _mm256_and_ps(_mm256_mul_ps(p, power), _mm256_cmp_ps(t, _mm256_set1_ps(-126.0f), _CMP_NLT_UQ));
+}
+
+AVX2 __m256 avx2_from_bool(const unsigned char *from)
+{
+  const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from));
+  return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(bytes, _mm256_setzero_si256())), _mm256_set1_ps(-INFINITY));
 }
 
 AVX2 __m256 avx2_from_bf16(const uint16_t *from)

@@ -6,6 +6,7 @@
 #if defined(__GNUC__) && defined(__x86_64__)
 
 #  include <immintrin.h>
+#  include <math.h>
 
 #  if !defined(__OPTIMIZE__) && !defined(__clang__)
 #    pragma GCC diagnostic ignored "-Wsign-conversion" /* then <immintrin.h> has macros that are not clean */
@@ -38,10 +39,17 @@
 #  define V_FROM_F16(from) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(from)))
 #  define V_TO_F16(to, x) \
     _mm256_storeu_si256((__m256i *)(void *)(to), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))
+#  define V_FROM_BOOL avx512_from_bool
 #  define V_FROM_BF16 avx512_from_bf16
 #  define V_TO_BF16   avx512_to_bf16
 #  define V_TRANSPOSE avx512_transpose
 #  define AVX512      CPU_TARGET static inline __attribute__((always_inline))
+
+AVX512 __m512 avx512_from_bool(const unsigned char *from)
+{
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)from));
+  return _mm512_mask_blend_ps(_mm512_test_epi32_mask(bytes, bytes), _mm512_set1_ps(-INFINITY), _mm512_setzero_ps());
+}
 
 AVX512 __m512 avx512_from_bf16(const uint16_t *from)
 {

@@ -16,7 +16,7 @@
  * written; and elements behind the last of a row that `widen` may write. */
 enum { TWH__CPU_VECTORS = 3, TWH__CPU_WIDTH = 48, TWH__CPU_KEYS = 128, TWH__CPU_SPARE_KEYS = 8 };
 
-/* Calls of at most so many queries go one query at a time: fewer than about a third of a register would be idle lanes. */
+/* Calls of at most so many queries go one query at a time; more are faster as a block, though most of its lanes are idle. */
 enum { TWH__CPU_LONE_ROWS = 4 };
 
 /* One block and one tile. Buffers are aligned to 64 bytes, but k and v to their elements. */
@@ -35,7 +35,7 @@ typedef struct twh__cpu_tile {
   float        cap;                    /* in units of log2 */
 } twh__cpu_tile;
 
-/* Where a block's results go: row i at out + i * stride, of dtype. */
+/* What there is of a block outside: row i at data + i * stride, `dim` numbers of dtype. */
 typedef struct twh__cpu_rows {
   void   *data;
   int64_t stride, rows, dim;
@@ -61,6 +61,8 @@ typedef struct twh__cpu_lanes {
   void (*widen)(float *to, const void *from, int32_t dtype, int64_t n);
   /* scores = k q, those of unseen keys -inf; top. */
   void (*scores)(const twh__cpu_tile *tile);
+  /* Add a mask operand, (rows, keys) of mask->dtype, or hide with it; and top. */
+  void (*mask)(const twh__cpu_tile *tile, const twh__cpu_rows *mask);
   /* scores of 2 x / cap to cap tanh(x), all of them; then top is to be found again. */
   void (*cap)(const twh__cpu_tile *tile);
   /* Hide unseen keys again, and top. */
@@ -75,6 +77,7 @@ typedef struct twh__cpu_lanes {
   /* The same for one query; lone_scores caps, too, and lone_store returns whether all numbers of the row are finite. */
   void (*lone_pack)(float *to, const void *from, int32_t dtype, int64_t dim, float factor);
   void (*lone_scores)(const twh__cpu_lone *lone);
+  void (*lone_mask)(const twh__cpu_lone *lone, const void *mask, int32_t dtype);
   void (*lone_weights)(twh__cpu_lone *lone);
   void (*lone_values)(const twh__cpu_lone *lone);
   int (*lone_store)(void *to, int32_t dtype, const twh__cpu_lone *lone);

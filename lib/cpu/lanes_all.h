@@ -12,8 +12,10 @@
  *   V_ROUND(t)                to the nearest whole number, for |t| < 2^22; anything for others
  *   V_SCALE(p, whole, t)      p 2^whole; 0 where t < -126
  *   V_FROM_BF16, V_FROM_F16(from), V_TO_BF16, V_TO_F16(to, x)   CPU_LANES numbers
+ *   V_FROM_BOOL(from)         0, or -inf where the byte is 0, of CPU_LANES bytes
  *   V_TRANSPOSE(x)            of an array of CPU_LANES vectors, in place */
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -55,11 +57,13 @@ static const float CPU_NAME(ones)[CPU_BLOCK] __attribute__((aligned(64))) = {
 
 #include "cpu/lanes_rows.h"
 
+#include "cpu/lanes_mask.h"
+
 #include "cpu/lanes_lone.h"
 
 #define CPU_TABLE                                                                                            \
   {                                                                                                          \
-    CPU_BLOCK, CPU_NAME(pack), CPU_NAME(widen), CPU_NAME(scores), CPU_NAME(cap), CPU_NAME(top), CPU_NAME(weights), \
-      CPU_NAME(values), CPU_NAME(store), CPU_NAME(lone_pack), CPU_NAME(lone_scores), CPU_NAME(lone_weights), \
+    CPU_BLOCK, CPU_NAME(pack), CPU_NAME(widen), CPU_NAME(scores), CPU_NAME(mask), CPU_NAME(cap), CPU_NAME(top), CPU_NAME(weights), \
+      CPU_NAME(values), CPU_NAME(store), CPU_NAME(lone_pack), CPU_NAME(lone_scores), CPU_NAME(lone_mask), CPU_NAME(lone_weights), \
       CPU_NAME(lone_values), CPU_NAME(lone_store)                                                                                        \
   }

@@ -63,7 +63,7 @@ void twh__cpu_lone_rows(const twh__cpu_work *work)
       lone[i].v_stride = tile.v_stride;
       lanes->lone_scores(&lone[i]);
       if (call->mask_mode == TWH_MASK_TENSOR)
-        twh__cpu_mask(work->kernel, call, work->slot, i, begin, lone[i].keys, lone[i].scores, 1);
+        lanes->lone_mask(&lone[i], twh__cpu_mask_at(work, i, begin), work->kernel->desc.mask_dtype);
       lanes->lone_weights(&lone[i]);
       lanes->lone_values(&lone[i]);
     }

@@ -4,6 +4,7 @@
 #if defined(__GNUC__) && defined(__aarch64__) && defined(__ARM_NEON) && !defined(__AARCH64EB__)
 
 #  include <arm_neon.h>
+#  include <math.h>
 
 #  define CPU_TARGET
 #  define CPU_LANES   4
@@ -27,6 +28,7 @@
 #  define V_IF_GREATER(a, b, x, y) vbslq_f32(vcgtq_f32(a, b), x, y)
 #  define V_ROUND                  vrndnq_f32
 #  define V_SCALE                  neon_scale
+#  define V_FROM_BOOL              neon_from_bool
 #  define V_FROM_BF16(from)        vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(from), 16))
 #  define V_TO_BF16                neon_to_bf16
 #  define V_FROM_F16(from)         vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)))
@@ -38,6 +40,13 @@ NEON float32x4_t neon_load_some(const float *from, int64_t n)
 {
   float part[4] = { 0.0f };
   for (int64_t i = 0; i < n; i++) part[i] = from[i];
+  return vld1q_f32(part);
+}
+
+NEON float32x4_t neon_from_bool(const unsigned char *from)
+{
+  float part[4];
+  for (int i = 0; i < 4; i++) part[i] = from[i] != 0 ? 0.0f : -INFINITY;
   return vld1q_f32(part);
 }
 

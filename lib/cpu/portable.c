@@ -3,6 +3,8 @@
 #include "cpu/formats.h"
 #include "cpu/lanes.h"
 
+#include <math.h>
+
 typedef float    portable_vector __attribute__((vector_size(16)));
 typedef uint32_t portable_bits __attribute__((vector_size(16)));
 
@@ -29,6 +31,7 @@ typedef uint32_t portable_bits __attribute__((vector_size(16)));
 #define V_IF_GREATER(a, b, x, y) portable_if_greater(a, b, x, y)
 #define V_ROUND(t)               (((t) + 12582912.0f) - 12582912.0f)
 #define V_SCALE                  portable_scale
+#define V_FROM_BOOL              portable_from_bool
 #define V_FROM_BF16              portable_from_bf16
 #define V_FROM_F16               portable_from_f16
 #define V_TO_BF16                portable_to_bf16
@@ -64,6 +67,13 @@ PORTABLE portable_vector portable_load_some(const float *from, int64_t n)
   float part[4] = { 0.0f };
   for (int64_t i = 0; i < n; i++) part[i] = from[i];
   return portable_load(part);
+}
+
+PORTABLE portable_vector portable_from_bool(const unsigned char *from)
+{
+  portable_vector v;
+  for (int i = 0; i < 4; i++) v[i] = from[i] != 0 ? 0.0f : -INFINITY;
+  return v;
 }
 
 /* Adding 1.5 2^23 + 127 leaves whole + 127 in the low bits, where a shift makes it the exponent of 2^whole. */

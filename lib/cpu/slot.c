@@ -116,17 +116,25 @@ void twh__cpu_operands(const twh__cpu_work *work, int64_t begin, int64_t keys, t
   tile->v = cpu_slot_operand(work, &call->v, begin, keys, desc->v_dim, work->scratch->v, &tile->v_stride);
 }
 
+const void *twh__cpu_mask_at(const twh__cpu_work *work, int64_t i, int64_t j)
+{
+  const twh_operand *mask = &work->call->mask;
+  const int32_t      dtype = work->kernel->desc.mask_dtype;
+  const int64_t      at = work->slot * mask->slot_stride + i * mask->row_stride + j;
+  return (const char *)mask->data + at * (dtype == TWH_BOOL ? 1 : (int64_t)cpu_slot_element(dtype));
+}
+
 /* One block and the tile of keys from `begin` on. */
 static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begin, int64_t keys, twh__cpu_tile *tile)
 {
   const twh__cpu_lanes *lanes = work->kernel->lanes;
   const int64_t         width = lanes->width, lane = width / TWH__CPU_VECTORS;
   const int             masked = work->call->mask_mode == TWH_MASK_TENSOR;
-  int64_t               rows;
-  const int64_t         row = cpu_slot_block(work, block, &rows);
-  tile->vectors = (rows - 1) / lane + 1;
+  twh__cpu_rows         mask;
+  const int64_t         row = cpu_slot_block(work, block, &mask.rows);
+  tile->vectors = (mask.rows - 1) / lane + 1;
   for (int64_t n = 0; n < tile->vectors; n++) {
-    const int64_t last = n == tile->vectors - 1 ? rows : (n + 1) * lane;
+    const int64_t last = n == tile->vectors - 1 ? mask.rows : (n + 1) * lane;
     const int64_t seen = twh__cpu_keys_seen(work->kernel, work->call, row + last - 1) - begin;
     tile->seen[n] = seen < 0 ? 0 : seen < keys ? seen : keys;
   }
@@ -142,9 +150,14 @@ static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begi
   tile->sum = work->scratch->sum + block * width;
   lanes->scores(tile);
   if (work->cap > 0.0f) lanes->cap(tile);
-  for (int64_t i = 0; i < rows && masked; i++)
-    twh__cpu_mask(work->kernel, work->call, work->slot, row + i, begin, keys, tile->scores + i, width);
-  if (work->cap > 0.0f || masked) lanes->top(tile);
+  if (masked) {
+    mask.data = (void *)(uintptr_t)twh__cpu_mask_at(work, row, begin);
+    mask.stride = work->call->mask.row_stride;
+    mask.dim = keys;
+    mask.dtype = work->kernel->desc.mask_dtype;
+    lanes->mask(tile, &mask);
+  } else if (work->cap > 0.0f)
+    lanes->top(tile);
   lanes->weights(tile);
   lanes->values(tile);
 }

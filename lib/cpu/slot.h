@@ -43,9 +43,8 @@ void twh__cpu_operands(const twh__cpu_work *work, int64_t begin, int64_t keys, t
 /* n rows of lse, from what their weights are relative to, in units of log2, and the sums of them. */
 void twh__cpu_store_lse(uint32_t flags, const float *max, const float *sum, int64_t n, float *lse);
 
-/* Add the mask operand to row i's scores of the keys from `begin` on, or hide with it; scores: one every `stride` numbers. */
-void twh__cpu_mask(const twh__cpu_kernel *kernel, const twh_call *call, int64_t slot, int64_t i, int64_t begin, int64_t keys,
-                   float *scores, int64_t stride);
+/* The mask operand's value for row i and key j. */
+const void *twh__cpu_mask_at(const twh__cpu_work *work, int64_t i, int64_t j);
 
 /* Compute one row again, in float64 and without reading what it does not see. */
 void twh__cpu_repair(const twh__cpu_kernel *kernel, const twh_call *call, int64_t slot, int64_t i, double *row);
