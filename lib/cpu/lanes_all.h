@@ -61,9 +61,11 @@ static const float CPU_NAME(ones)[CPU_BLOCK] __attribute__((aligned(64))) = {
 
 #include "cpu/lanes_lone.h"
 
-#define CPU_TABLE                                                                                            \
-  {                                                                                                          \
-    CPU_BLOCK, CPU_NAME(pack), CPU_NAME(widen), CPU_NAME(scores), CPU_NAME(mask), CPU_NAME(cap), CPU_NAME(top), CPU_NAME(weights), \
-      CPU_NAME(values), CPU_NAME(store), CPU_NAME(lone_pack), CPU_NAME(lone_scores), CPU_NAME(lone_mask), CPU_NAME(lone_weights), \
-      CPU_NAME(lone_values), CPU_NAME(lone_store)                                                                                        \
+/* In the order of twh__cpu_lanes. */
+#define CPU_TABLE                                                                                              \
+  {                                                                                                            \
+    CPU_BLOCK, CPU_NAME(pack), CPU_NAME(widen), CPU_NAME(scores), CPU_NAME(mask), CPU_NAME(cap),               \
+      CPU_NAME(top), CPU_NAME(weights), CPU_NAME(values), CPU_NAME(store), CPU_NAME(lone_pack),                \
+      CPU_NAME(lone_scores), CPU_NAME(lone_mask), CPU_NAME(lone_weights), CPU_NAME(lone_values),               \
+      CPU_NAME(lone_store)                                                                                     \
   }

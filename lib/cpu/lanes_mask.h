@@ -1,5 +1,5 @@
-/* The mask operand, (queries, keys) row by row, onto scores that are (keys, queries): a square at a time, transposed. What hides
- * a key becomes -inf whatever its score was; all else is added. Included by lanes_all.h. */
+/* The mask operand, (queries, keys) row by row, onto scores that are (keys, queries): a square at a time, transposed. What
+ * hides a key becomes -inf whatever its score was; all else is added. Included by lanes_all.h. */
 
 /* n <= CPU_LANES values to be added; 0 behind them. */
 CPU_INLINE VEC CPU_NAME(mask_load)(const void *from, int32_t dtype, int64_t n)
