@@ -11,15 +11,21 @@ enum { STRIDED = TWH_ORACLE_STRIDED, PER_CALL = TWH_ORACLE_SCALE_PER_CALL };
 enum { FEWER = TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_SLOTS };
 enum { NONE = TWH_MASK_NONE, CAUSAL = TWH_MASK_CAUSAL, TENSOR = TWH_MASK_TENSOR };
 
-/* for (isa = cpu_first_isa(); isa; isa = cpu_next_isa(isa)): those that this CPU has, the portable one first; says which it
- * has not. */
+/* for (isa = cpu_first_isa(); isa; isa = cpu_next_isa(isa)): those that this CPU has, the portable one first. */
 static inline int32_t cpu_next_isa(int32_t isa)
 {
-  while (++isa <= TWH_CPU_ISA_NEON) {
+  while (++isa <= TWH_CPU_ISA_NEON)
     if (twh_cpu_isa_name(isa)) return isa;
-    print_message("instruction set %d: not in this CPU or this build, skipped\n", (int)isa);
-  }
   return 0;
+}
+
+/* Say which are tested and which are not; for the beginning of main. */
+static inline void cpu_say_isas(void)
+{
+  static const char *const names[] = { "portable", "avx2", "avx512", "neon" };
+  int32_t                  isa;
+  for (isa = TWH_CPU_ISA_PORTABLE; isa <= TWH_CPU_ISA_NEON; ++isa)
+    print_message("%s: %s\n", names[isa - 1], twh_cpu_isa_name(isa) ? "tested" : "not in this CPU or this build, skipped");
 }
 
 static inline int32_t cpu_first_isa(void)
