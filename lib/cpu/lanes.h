@@ -33,6 +33,7 @@ typedef struct twh__cpu_tile {
   float       *max, *sum, *decay;      /* (width): of all tiles; what the earlier tiles shrink by */
   float       *out;                    /* (v_dim, width): the sum of weights and values */
   float        cap;                    /* in units of log2 */
+  int          fresh;                  /* out holds nothing yet */
 } twh__cpu_tile;
 
 /* What there is of a block outside: row i at data + i * stride, `dim` numbers of dtype. */
@@ -69,7 +70,7 @@ typedef struct twh__cpu_lanes {
   void (*top)(const twh__cpu_tile *tile);
   /* scores = 2^(scores - max), exactly 0 below 2^-126; max, sum, decay. */
   void (*weights)(const twh__cpu_tile *tile);
-  /* out = out * decay + v^T scores. */
+  /* out = out * decay + v^T scores, or without the former where there is none. */
   void (*values)(const twh__cpu_tile *tile);
   /* Divide out (dim, width) by sum and store it as rows; 0 where the sum is 0. broken (width): not 0 where a number of the row
    * is not finite. */

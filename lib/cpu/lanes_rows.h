@@ -86,7 +86,11 @@ CPU_INLINE void CPU_NAME(store_as)(const twh__cpu_rows *to, const float *out, co
         wrong = V_FMA(x[i], V_ZERO(), wrong);
       }
       V_TRANSPOSE(x);
-      for (int64_t i = 0; i < rows; i++, at += to->stride * (int64_t)element) CPU_NAME(rows_store)(at, dtype, n, x[i]);
+      EACH_LANE(i)
+      {
+        if (i < rows) CPU_NAME(rows_store)(at, dtype, n, x[i]);
+        at += to->stride * (int64_t)element;
+      }
     }
     V_STORE(broken + first, wrong);
   }

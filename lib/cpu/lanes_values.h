@@ -13,12 +13,14 @@
     if (n > 1) b##r = V_FMA(x, p1, b##r);                                                   \
     if (n > 2) c##r = V_FMA(x, p2, c##r);                                                   \
   }
-#define VALUES_KEEP(r)                                                                      \
-  V_STORE(out + (r) * CPU_BLOCK, V_FMA(V_LOAD(out + (r) * CPU_BLOCK), d0, a##r));           \
-  if (n > 1)                                                                                \
-    V_STORE(out + (r) * CPU_BLOCK + CPU_LANES, V_FMA(V_LOAD(out + (r) * CPU_BLOCK + CPU_LANES), d1, b##r)); \
-  if (n > 2)                                                                                \
-    V_STORE(out + (r) * CPU_BLOCK + 2 * CPU_LANES, V_FMA(V_LOAD(out + (r) * CPU_BLOCK + 2 * CPU_LANES), d2, c##r));
+#define VALUES_STORE(r)                                                                     \
+  V_STORE(out + (r) * CPU_BLOCK, a##r);                                                     \
+  if (n > 1) V_STORE(out + (r) * CPU_BLOCK + CPU_LANES, b##r);                              \
+  if (n > 2) V_STORE(out + (r) * CPU_BLOCK + 2 * CPU_LANES, c##r);
+#define VALUES_ADD(r)                                                                       \
+  a##r = V_FMA(V_LOAD(out + (r) * CPU_BLOCK), d0, a##r);                                    \
+  if (n > 1) b##r = V_FMA(V_LOAD(out + (r) * CPU_BLOCK + CPU_LANES), d1, b##r);             \
+  if (n > 2) c##r = V_FMA(V_LOAD(out + (r) * CPU_BLOCK + 2 * CPU_LANES), d2, c##r);
 
 /* Columns column .. of the keys from..to, `each` of them by the list EACH. */
 #define VALUES_STRIP(EACH)                                                                  \
@@ -32,16 +34,21 @@
       p += CPU_BLOCK;                                                                       \
       v += tile->v_stride;                                                                  \
     }                                                                                       \
-    EACH(VALUES_KEEP)                                                                       \
+    if (decay != NULL) {                                                                    \
+      EACH(VALUES_ADD)                                                                      \
+    }                                                                                       \
+    EACH(VALUES_STORE)                                                                      \
   }
 
-/* n registers from `first` on and the keys from..to; what was there shrinks by `decay`. */
+/* n registers from `first` on and the keys from..to; what was there shrinks by `decay`, or counts for nothing where that
+ * is NULL. */
 CPU_INLINE void CPU_NAME(values_keys)(const twh__cpu_tile *tile, const float *decay, int64_t from, int64_t to, int first, int n)
 {
   const float *const scores = tile->scores + from * CPU_BLOCK + first * CPU_LANES;
   const float *const values = tile->v + from * tile->v_stride;
-  const VEC          d0 = V_LOAD(decay), d1 = n > 1 ? V_LOAD(decay + CPU_LANES) : d0;
-  const VEC          d2 = n > 2 ? V_LOAD(decay + 2 * CPU_LANES) : d0;
+  const VEC          d0 = decay != NULL ? V_LOAD(decay) : V_ZERO();
+  const VEC          d1 = n > 1 && decay != NULL ? V_LOAD(decay + CPU_LANES) : d0;
+  const VEC          d2 = n > 2 && decay != NULL ? V_LOAD(decay + 2 * CPU_LANES) : d0;
   int64_t            column = 0;
   for (; column + CPU_ROWS <= tile->v_dim; column += CPU_ROWS) VALUES_STRIP(EACH_ROW)
 #if CPU_ROWS == 8
@@ -69,7 +76,7 @@ VALUES_FULL(3)
 
 CPU_TARGET static void CPU_NAME(values)(const twh__cpu_tile *tile)
 {
-  const float *decay = tile->decay;
+  const float *decay = tile->fresh ? NULL : tile->decay;
   int64_t      from = 0;
   for (int first = 0; first < tile->vectors; first++) {
     const int64_t to = tile->seen[first], n = tile->vectors - first;
@@ -84,6 +91,7 @@ CPU_TARGET static void CPU_NAME(values)(const twh__cpu_tile *tile)
 
 #undef VALUES_DECLARE
 #undef VALUES_STEP
-#undef VALUES_KEEP
+#undef VALUES_ADD
+#undef VALUES_STORE
 #undef VALUES_STRIP
 #undef VALUES_FULL

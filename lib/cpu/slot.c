@@ -84,8 +84,9 @@ static void cpu_slot_begin(const twh__cpu_work *work)
     rows.dim = desc->qk_dim;
     rows.dtype = desc->dtype;
     lanes->pack(work->scratch->q + block * desc->qk_dim * width, &rows, work->factor);
+    if (twh__cpu_keys_seen(work->kernel, work->call, row + rows.rows - 1) == 0)
+      memset(work->scratch->out + block * desc->v_dim * width, 0, (size_t)(desc->v_dim * width) * sizeof(float));
   }
-  memset(work->scratch->out, 0, (size_t)(work->blocks * desc->v_dim * width) * sizeof(float));
   memset(work->scratch->sum, 0, (size_t)(work->blocks * width) * sizeof(float));
   for (int64_t i = 0; i < work->blocks * width; i++) work->scratch->max[i] = -FLT_MAX;
 }
@@ -144,6 +145,7 @@ static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begi
     const int64_t limit = row + work->kernel->desc.causal_offset + 1 - begin;
     tile->limit = limit < keys ? limit : keys;
   }
+  tile->fresh = begin == 0; /* what a row sees is a prefix */
   tile->q = work->scratch->q + block * tile->qk_dim * width;
   tile->out = work->scratch->out + block * tile->v_dim * width;
   tile->max = work->scratch->max + block * width;

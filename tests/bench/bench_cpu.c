@@ -1,5 +1,5 @@
 /* How much of a core's peak the kernel on the CPU reaches: useful operations, 4 q_len k_len dim or what of it a causal mask
- * leaves, against fused multiply-adds in registers and nothing else, measured right before and after each run of the kernel.
+ * leaves, against fused multiply-adds in registers and nothing else, measured in turns with the kernel.
  *
  * One thread. The peak is that of the instructions that the kernel uses; the portable kernel's is the best one's. Prints a
  * table; never fails on a figure. --quick: fewer rows and runs. */
@@ -17,7 +17,7 @@
 #  include <arm_neon.h>
 #endif
 
-enum { BENCH_RUNS = 9, BENCH_QUICK_RUNS = 5, BENCH_ROWS = 64, BENCH_ELEMENTS = 2048 * 576 };
+enum { BENCH_RUNS = 9, BENCH_QUICK_RUNS = 5, BENCH_TURNS = 5, BENCH_ROWS = 64, BENCH_ELEMENTS = 2048 * 576 };
 
 typedef struct bench_row {
   int32_t  isa, dtype;
@@ -107,14 +107,14 @@ static double bench_flops(const bench_row *row)
 static int bench_once(bench_row *row, int run, void *const data[5])
 {
   const double     flops = bench_flops(row);
-  const int64_t    times = (int64_t)(5e8 / flops) + 1;
+  const int64_t    times = (int64_t)(1e8 / flops) + 1;
   twh_oracle_desc  desc;
   twh_cpu_options  options;
   twh_oracle      *oracle;
   twh_error        error;
   twh_call         call;
   const twh_call  *calls = &call;
-  double           peak, seconds;
+  double           peak = 0, seconds = 0;
   twh_error_init(&error);
   twh_oracle_desc_init(&desc);
   twh_cpu_options_init(&options);
@@ -150,12 +150,14 @@ static int bench_once(bench_row *row, int run, void *const data[5])
   bench_fill(data[2], row->dtype, row->k_len * row->v_dim, 3);
   for (int warm = 0; warm < 2; ++warm)
     if (desc.run(desc.user, &calls, 1) != 0) return 1;
-  peak = bench_peak(row->isa);
-  seconds = bench_now();
-  for (int64_t n = 0; n < times; ++n)
-    if (desc.run(desc.user, &calls, 1) != 0) return 1;
-  seconds = (bench_now() - seconds) / (double)times;
-  peak = (peak + bench_peak(row->isa)) / 2;
+  for (int turn = 0; turn < BENCH_TURNS; ++turn) {
+    double begin;
+    peak += bench_peak(row->isa) / BENCH_TURNS;
+    begin = bench_now();
+    for (int64_t n = 0; n < times; ++n)
+      if (desc.run(desc.user, &calls, 1) != 0) return 1;
+    seconds += (bench_now() - begin) / (double)(times * BENCH_TURNS);
+  }
   row->speed[run] = 1e-9 * flops / seconds;
   row->share[run] = row->speed[run] / peak;
   twh_oracle_destroy(oracle);

@@ -389,6 +389,28 @@ static void cpu_create_refuses_what_it_cannot_do(void **state)
   support_assert_status(twh_cpu_oracle_create(NULL, &desc, NULL, NULL, &error), TWH_E_ARGUMENT, &error, "out");
 }
 
+/* Limits that are not given, and alignment: no more than the elements need. */
+static void cpu_defaults_are_as_the_header_says(void **state)
+{
+  static const int64_t want[][3] = { { TWH_F32, LSE, 4 }, { TWH_BF16, 0, 2 }, { TWH_F16, LSE, 4 } };
+  int64_t              n;
+  (void)state;
+  for (n = 0; n < SUPPORT_COUNT(want); ++n) {
+    twh_oracle_desc desc;
+    twh_oracle     *oracle;
+    cpu_desc(&desc, 1, 4, 4, 4, 4);
+    desc.dtype = (int32_t)want[n][0];
+    desc.flags = (uint32_t)want[n][1];
+    oracle = cpu_oracle(&desc, TWH_CPU_ISA_BEST);
+    twh_oracle_desc_init(&desc);
+    assert_int_equal(twh_oracle_get_desc(oracle, &desc, NULL), TWH_OK);
+    assert_int_equal(desc.alignment, want[n][2]);
+    assert_int_equal(desc.max_concurrent_batches, 64);
+    assert_int_equal(desc.max_calls_per_batch, 4);
+    twh_oracle_destroy(oracle);
+  }
+}
+
 /* Scratch memory of 2^48 bytes cannot be had: the kernel says so with its code. */
 static void cpu_returns_its_code_without_memory(void **state)
 {
@@ -426,6 +448,7 @@ int main(void)
     cmocka_unit_test(cpu_runs_on_threads_at_once),
     cmocka_unit_test(cpu_reads_and_writes_nothing_beyond),
     cmocka_unit_test(cpu_create_refuses_what_it_cannot_do),
+    cmocka_unit_test(cpu_defaults_are_as_the_header_says),
     cmocka_unit_test(cpu_returns_its_code_without_memory),
   };
   cpu_say_isas();
