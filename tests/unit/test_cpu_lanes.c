@@ -130,7 +130,7 @@ static void lanes_mask_at(int32_t isa, int32_t dtype, int64_t rows, int64_t keys
   mask.dtype = dtype;
   for (i = 0; i < rows * stride; ++i) {
     int hidden = support_uniform(&random) < 0.4;
-    if (dtype == TWH_BOOL) ((unsigned char *)mask.data)[i] = hidden ? 0 : (unsigned char)(1 + i % 255);
+    if (dtype == TWH_BOOL) ((unsigned char *)mask.data)[i] = (unsigned char)(hidden ? 0 : 1 + i % 255);
     else support_store(mask.data, dtype, i, hidden ? -INFINITY : support_normal(&random));
   }
   for (i = 0; i < keys * n; ++i) before[i] = room.tile.scores[i] = i % 7 == 0 ? NAN : (float)support_normal(&random);
