@@ -22,7 +22,7 @@
   if (n > 1) b##r = V_FMA(V_LOAD(out + (r) * CPU_BLOCK + CPU_LANES), d1, b##r);             \
   if (n > 2) c##r = V_FMA(V_LOAD(out + (r) * CPU_BLOCK + 2 * CPU_LANES), d2, c##r);
 
-/* Columns column .. of the keys from..to, `each` of them by the list EACH. */
+/* As many columns as the list EACH has, from `column` on, over the keys from..to. */
 #define VALUES_STRIP(EACH)                                                                  \
   {                                                                                         \
     const float *p = scores, *v = values + column;                                          \
