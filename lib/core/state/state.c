@@ -1,6 +1,6 @@
 /* The arithmetic of partial states.
  *
- *     m = max m_i,  w_i = a_i e^(m_i - m),  a = (w_0 + w_1) + (w_2 + w_3),  b = ((w_0 b_0 + w_1 b_1) + (w_2 b_2 + w_3 b_3)) / a
+ *     m = max m_i,  w_i = a_i e^(m_i - m),  a = (w_0 + w_1) + (w_2 + w_3),  b = (w_0 b_0 + w_1 b_1) + (w_2 b_2 + w_3 b_3), w over a
  *
  * Always in this order, whichever state came first and whichever buffer takes the result, so that the bits are the same; the
  * compiler must not fuse a multiplication with an addition. */
@@ -79,59 +79,50 @@ static int state_kind(const twh__state *const from[TWH__FAN], int64_t dim)
 }
 
 static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
-                               const double w[TWH__FAN], double scale, int64_t dim)
+                               const double w[TWH__FAN], int64_t dim)
 {
   const float *b[TWH__FAN];
-  double       weight[TWH__FAN], factor[TWH__FAN];
+  double       factor[TWH__FAN];
 
   for (int i = 0; i < TWH__FAN; ++i) {
-    const twh__state *leaf = from[i];
-    b[i] = (const float *)(const void *)(leaf->out + at[i] * leaf->row_bytes);
-    weight[i] = w[i] * scale;
-    factor[i] = leaf->factor[at[i]];
+    b[i] = (const float *)(const void *)(from[i]->out + at[i] * from[i]->row_bytes);
+    factor[i] = from[i]->factor[at[i]];
   }
-  state_add_leaves(to, b, weight, factor, dim);
+  state_add_leaves(to, b, w, factor, dim);
 }
 
 static void state_merge_nodes(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
-                              double scale, int64_t dim)
+                              int64_t dim)
 {
   const double *b[TWH__FAN];
-  double        weight[TWH__FAN];
 
-  for (int i = 0; i < TWH__FAN; ++i) {
-    b[i] = from[i]->b + r * dim;
-    weight[i] = w[i] * scale;
-  }
-  state_add_nodes(to, b, weight, dim);
+  for (int i = 0; i < TWH__FAN; ++i) b[i] = from[i]->b + r * dim;
+  state_add_nodes(to, b, w, dim);
 }
 
-/* Where the states hold a row, and their weights relative to their largest m; returns how many of them are not neutral. */
-static int state_weights(const twh__state *const from[TWH__FAN], int64_t r, int64_t at[TWH__FAN], double w[TWH__FAN], double *m,
-                         int *only)
+/* Set what a state has of the rows [first, first + n); what it says nothing about, and all other rows, is neutral. */
+static void state_set_weights(twh__weights *weights, int i, const twh__state *from, int64_t first, int64_t n)
 {
-  double own[TWH__FAN], largest = -(double)INFINITY;
-  int    count = 0;
+  double *a = weights->a[i], *m = weights->m[i];
+  int     known = from && (from->b || from->role != TWH__DRAWN_SQUARES);
 
-  for (int i = 0; i < TWH__FAN; ++i) {
-    at[i] = from[i] ? twh__state_at(from[i], r) : -1;
-    w[i] = at[i] >= 0 && from[i]->role != TWH__DRAWN_SQUARES ? from[i]->a[at[i]] : 0;
-    own[i] = w[i] == 0 ? -(double)INFINITY : from[i]->m[at[i]];
-    if (w[i] == 0) continue;
-    if (!(own[i] <= largest)) largest = own[i];
-    *only = i;
-    ++count;
+  if (known && n == TWH__STATE_ROWS &&
+      (from->b || (from->at_step == 1 && first >= from->row && first + n <= from->row + from->rows))) {
+    const double *own_a = from->a + twh__state_at(from, first), *own_m = from->m + twh__state_at(from, first);
+    for (int r = 0; r < TWH__STATE_ROWS; ++r) a[r] = own_a[r];
+    for (int r = 0; r < TWH__STATE_ROWS; ++r) m[r] = own_m[r];
+    return;
   }
-  for (int i = 0; i < TWH__FAN; ++i) {
-    if (w[i] != 0 && own[i] != largest) w[i] *= exp(own[i] - largest); /* NaN in, NaN out */
+  for (int64_t r = 0; r < TWH__STATE_ROWS; ++r) {
+    int64_t at = known && r < n ? twh__state_at(from, first + r) : -1;
+    a[r] = at < 0 ? 0 : from->a[at];
+    m[r] = at < 0 ? 0 : from->m[at];
   }
-  *m = largest;
-  return count;
 }
 
 /* Any mixture of nodes and leaves, some of them missing, piece by piece. */
 static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
-                            const double w[TWH__FAN], double scale, int64_t dim)
+                            const double w[TWH__FAN], int64_t dim)
 {
   static const double zeros[TWH__STATE_PIECE] = { 0 };
   double              memory[TWH__FAN][TWH__STATE_PIECE];
@@ -143,37 +134,55 @@ static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], 
       part[i] = zeros;
       if (w[i] == 0) continue; /* neutral, or nothing beside the others */
       part[i] = memory[i];
-      twh__state_read(memory[i], from[i], at[i], w[i] * scale, done, n, dim);
+      twh__state_read(memory[i], from[i], at[i], w[i], done, n, dim);
     }
     state_add(to + done, part, n);
   }
 }
 
+/* Row r, with the weights of row `t` of `weights`. */
+static void state_merge_row(const twh__state *into, const twh__state *const from[TWH__FAN], const twh__weights *weights,
+                            int64_t t, int64_t r, int kind, int64_t dim)
+{
+  double  w[TWH__FAN], *to = into->b + r * dim;
+  int64_t at[TWH__FAN];
+  int     only = 0, count = 0, all = 1;
+
+  for (int i = 0; i < TWH__FAN; ++i) {
+    w[i] = weights->w[i][t];
+    at[i] = from[i] ? twh__state_at(from[i], r) : -1;
+    all &= w[i] != 0;
+    if (weights->a[i][t] == 0) continue;
+    only = i;
+    ++count;
+  }
+  if (into->spread) twh__spread_merge(into, from, r, dim); /* before anything of `into` changes */
+  into->m[r] = weights->largest[t];
+  into->a[r] = count == 0 ? 0 : weights->sum[t];
+  if (count == 0 || (count == 1 && from[only] == into)) return;
+  if (count == 1) {
+    for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
+      twh__state_read(to + c, from[only], at[only], 1, c, twh__min(TWH__STATE_PIECE, dim - c), dim);
+    }
+  } else if (kind == 0 || !all) {
+    state_merge_any(to, from, at, w, dim); /* a weight of 0 must not meet whatever stands there */
+  } else if (kind == 1) {
+    state_merge_leaves(to, from, at, w, dim);
+  } else {
+    state_merge_nodes(to, from, r, w, dim);
+  }
+}
+
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
-  int     kind = state_kind(from, dim);
-  int64_t at[TWH__FAN];
-  double  w[TWH__FAN], m;
+  int          kind = state_kind(from, dim);
+  twh__weights weights;
 
-  for (int64_t r = first; r < last; ++r) {
-    int     only = 0, count = state_weights(from, r, at, w, &m, &only);
-    double *to = into->b + r * dim, a = (w[0] + w[1]) + (w[2] + w[3]), scale = 1 / a;
-
-    if (into->spread) twh__spread_merge(into, from, r, dim); /* before anything of `into` changes */
-    into->m[r] = m;
-    into->a[r] = count == 0 ? 0 : a;
-    if (count == 0 || (count == 1 && from[only] == into)) continue;
-    if (count == 1) {
-      for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
-        twh__state_read(to + c, from[only], at[only], 1, c, twh__min(TWH__STATE_PIECE, dim - c), dim);
-      }
-    } else if (kind == 0 || w[0] == 0 || w[1] == 0 || w[2] == 0 || w[3] == 0) {
-      state_merge_any(to, from, at, w, scale, dim); /* a weight of 0 must not meet whatever stands there */
-    } else if (kind == 1) {
-      state_merge_leaves(to, from, at, w, scale, dim);
-    } else {
-      state_merge_nodes(to, from, r, w, scale, dim);
-    }
+  for (int64_t r = first, n; r < last; r += n) {
+    n = twh__min(TWH__STATE_ROWS, last - r);
+    for (int i = 0; i < TWH__FAN; ++i) state_set_weights(&weights, i, from[i], r, n);
+    twh__weights_set(&weights);
+    for (int64_t t = 0; t < n; ++t) state_merge_row(into, from, &weights, t, r + t, kind, dim);
   }
 }
 

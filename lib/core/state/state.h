@@ -11,7 +11,8 @@
 #include "core/records.h"
 #include "core/view/view.h"
 
-enum { TWH__FAN = 4 /* states that merge at once */, TWH__STATE_PIECE = 64 /* columns that are read at once */ };
+enum { TWH__FAN = 4 /* states that merge at once */, TWH__STATE_PIECE = 64 /* columns that are read at once */,
+       TWH__STATE_ROWS = 16 /* and rows */ };
 
 /* Rows [first, last) of the node `into` become those of all states in `from` together, in this order; NULL: missing. into may
  * be one of them. A leaf is neutral for rows that its tile does not place. */
@@ -19,6 +20,15 @@ void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__
 
 /* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= TWH__STATE_PIECE columns. */
 void twh__state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n, int64_t dim);
+
+/* Some rows of TWH__FAN states: m and a are set by the caller, all TWH__STATE_ROWS of them; a = 0: neutral. */
+typedef struct twh__weights {
+  double m[TWH__FAN][TWH__STATE_ROWS], a[TWH__FAN][TWH__STATE_ROWS];
+  double largest[TWH__STATE_ROWS], sum[TWH__STATE_ROWS]; /* sum = (w_0 + w_1) + (w_2 + w_3) of w = a e^(m - largest) */
+  double w[TWH__FAN][TWH__STATE_ROWS];                   /* w times 1 / sum; a NaN in m or a is one here */
+} twh__weights;
+
+void twh__weights_set(twh__weights *weights);
 
 /* The spreads of the states in `from`, of one row, become that of `into`, which may be one of them. */
 void twh__spread_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t row, int64_t dim);
