@@ -89,7 +89,7 @@ static void *gate_work(void *arg)
   call.index = 40;
   calls[0] = calls[1] = &call;
   for (int64_t i = 0; i < worker->rounds; ++i)
-    worker->refused += !twh__oracle_call(worker->oracle, calls, 2, worker->ledger);
+    worker->refused += twh__oracle_call(worker->oracle, calls, 2, worker->ledger, NULL, NULL) == TWH__BATCH_STOPPED;
   return NULL;
 }
 
@@ -175,13 +175,13 @@ static void oracle_call_after_a_failure_does_not_reach_the_kernel(void **state)
   twh_call_init(&call);
   calls[0] = &call;
   call.index = 6;
-  assert_true(twh__oracle_call(oracle, calls, 1, &ledger));
+  assert_int_equal(twh__oracle_call(oracle, calls, 1, &ledger, NULL, NULL), TWH__BATCH_DONE);
   assert_int_equal(ledger.code, 0);
   call.index = 7;
-  assert_true(twh__oracle_call(oracle, calls, 1, &ledger));
+  assert_int_equal(twh__oracle_call(oracle, calls, 1, &ledger, NULL, NULL), TWH__BATCH_FAILED);
   assert_int_equal(ledger.code, -31);
   call.index = 8;
-  assert_false(twh__oracle_call(oracle, calls, 1, &ledger));
+  assert_int_equal(twh__oracle_call(oracle, calls, 1, &ledger, NULL, NULL), TWH__BATCH_STOPPED);
   assert_int_equal(ledger.call, 7);
   assert_int_equal(ledger.calls, 2);
   assert_int_equal(kernel.calls, 2);
@@ -233,18 +233,18 @@ static void oracle_call_without_run_submits_and_waits(void **state)
   support_assert_status(twh_oracle_create(NULL, &desc, &oracle, &error), TWH_OK, &error, NULL);
   twh_call_init(&call);
   calls[0] = calls[1] = &call;
-  assert_true(twh__oracle_call(oracle, calls, 2, &ledger));
+  assert_int_equal(twh__oracle_call(oracle, calls, 2, &ledger, NULL, NULL), TWH__BATCH_DONE);
   assert_int_equal(ledger.code, 0);
   assert_int_equal(kernel.submitted, 2);
   assert_int_equal(kernel.waited, 1);
   assert_true(kernel.ticket == 0xfeedface12345678u);
   kernel.wait_code = 9;
-  assert_true(twh__oracle_call(oracle, calls, 2, &ledger));
+  assert_int_equal(twh__oracle_call(oracle, calls, 2, &ledger, NULL, NULL), TWH__BATCH_FAILED);
   assert_int_equal(ledger.code, 9);
   assert_int_equal(kernel.waited, 2);
   ledger.code = 0;
   kernel.submit_code = 8; /* has started nothing: there is nothing to wait for */
-  assert_true(twh__oracle_call(oracle, calls, 2, &ledger));
+  assert_int_equal(twh__oracle_call(oracle, calls, 2, &ledger, NULL, NULL), TWH__BATCH_FAILED);
   assert_int_equal(ledger.code, 8);
   assert_int_equal(kernel.waited, 2);
   twh_oracle_destroy(oracle);

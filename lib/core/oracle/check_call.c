@@ -300,7 +300,7 @@ twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t 
     hashes[i] = check_call_hash(trials[i]);
     calls[i] = &trials[i]->call;
   }
-  (void)twh__oracle_call(check->oracle, calls, n, &ledger);
+  (void)twh__oracle_call(check->oracle, calls, n, &ledger, NULL, NULL);
   if (ledger.code != 0) return twh__oracle_fail(check->error, ledger.code, ledger.call, "the kernel");
   for (int64_t i = 0; i < n; ++i) {
     check->touched += check_call_hash(trials[i]) != hashes[i];

@@ -84,51 +84,51 @@ static int32_t gate_call_kernel(const twh_oracle_desc *desc, const twh_call *con
   return code != 0 ? code : desc->wait(desc->user, ticket);
 }
 
-int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger)
+int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger,
+                     void (*entered)(void *arg), void *arg)
 {
   twh__gate *gate = oracle->gate;
-  int        done;
+  int32_t    code = 0;
+  int        found;
 
   pthread_mutex_lock(&gate->lock);
-  done = gate_enter(gate, n, ledger);
-  if (done) {
-    int32_t code;
-    pthread_mutex_unlock(&gate->lock);
-    code = gate_call_kernel(&oracle->desc, calls, n);
-    pthread_mutex_lock(&gate->lock);
-    gate_leave(gate, code, calls[0]->index, ledger);
-  }
+  found = gate_enter(gate, n, ledger) ? TWH__BATCH_DONE : TWH__BATCH_STOPPED;
   pthread_mutex_unlock(&gate->lock);
-  return done;
+  if (found == TWH__BATCH_STOPPED) return found;
+  if (entered) entered(arg);
+  code = gate_call_kernel(&oracle->desc, calls, n);
+  pthread_mutex_lock(&gate->lock);
+  gate_leave(gate, code, calls[0]->index, ledger);
+  pthread_mutex_unlock(&gate->lock);
+  return code == 0 ? TWH__BATCH_DONE : TWH__BATCH_FAILED;
 }
 
 int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, int holding, twh__ledger *ledger,
                        uint64_t *ticket)
 {
   twh__gate *gate = oracle->gate;
+  int32_t    code;
   int        found;
 
   pthread_mutex_lock(&gate->lock);
   if (holding && gate->running >= gate->limit) {
     pthread_mutex_unlock(&gate->lock);
-    return TWH__SUBMIT_FULL;
+    return TWH__BATCH_FULL;
   }
-  found = gate_enter(gate, n, ledger) ? TWH__SUBMIT_DONE : TWH__SUBMIT_STOPPED;
-  if (found == TWH__SUBMIT_DONE) {
-    int32_t code;
-    pthread_mutex_unlock(&gate->lock);
-    code = oracle->desc.submit(oracle->desc.user, calls, n, ticket);
-    pthread_mutex_lock(&gate->lock);
-    if (code != 0) { /* nothing was started */
-      gate_leave(gate, code, calls[0]->index, ledger);
-      found = TWH__SUBMIT_STOPPED;
-    }
-  }
+  found = gate_enter(gate, n, ledger) ? TWH__BATCH_DONE : TWH__BATCH_STOPPED;
   pthread_mutex_unlock(&gate->lock);
-  return found;
+  if (found == TWH__BATCH_STOPPED) return found;
+  code = oracle->desc.submit(oracle->desc.user, calls, n, ticket);
+  if (code == 0) return found;
+  pthread_mutex_lock(&gate->lock);
+  gate_leave(gate, code, calls[0]->index, ledger);
+  ledger->calls -= n; /* nothing was started */
+  --ledger->batches;
+  pthread_mutex_unlock(&gate->lock);
+  return TWH__BATCH_FAILED;
 }
 
-void twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger)
+int twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger)
 {
   twh__gate *gate = oracle->gate;
   int32_t    code = oracle->desc.wait(oracle->desc.user, ticket);
@@ -136,6 +136,7 @@ void twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_c
   pthread_mutex_lock(&gate->lock);
   gate_leave(gate, code, first_call, ledger);
   pthread_mutex_unlock(&gate->lock);
+  return code == 0 ? TWH__BATCH_DONE : TWH__BATCH_FAILED;
 }
 
 void twh__oracle_stop(const twh_oracle *oracle, twh__ledger *ledger)
@@ -144,4 +145,15 @@ void twh__oracle_stop(const twh_oracle *oracle, twh__ledger *ledger)
   ledger->stop = 1;
   pthread_cond_broadcast(&oracle->gate->left);
   pthread_mutex_unlock(&oracle->gate->lock);
+}
+
+int32_t twh__oracle_code(const twh_oracle *oracle, const twh__ledger *ledger, int64_t *call)
+{
+  int32_t code;
+
+  pthread_mutex_lock(&oracle->gate->lock);
+  code = ledger->code;
+  *call = ledger->call;
+  pthread_mutex_unlock(&oracle->gate->lock);
+  return code;
 }

@@ -99,7 +99,7 @@ static twh_status measure_batch(const measure_work *work, int64_t n, double *sec
   }
   for (int time = 0; time <= MEASURE_TIMES; ++time) { /* the first one warms up */
     double begun = twh__now(), taken;
-    (void)twh__oracle_call(work->oracle, list, n, &ledger);
+    (void)twh__oracle_call(work->oracle, list, n, &ledger, NULL, NULL);
     if (ledger.code != 0) return twh__oracle_fail(error, ledger.code, ledger.call, "the kernel");
     taken = twh__now() - begun;
     if (time <= 1 || taken < *seconds) *seconds = taken;

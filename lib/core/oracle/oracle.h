@@ -41,21 +41,27 @@ typedef struct twh__ledger {
   int64_t call;
 } twh__ledger;
 
-/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running. 0: it was not called,
- * because the execute is over. A caller that holds batches of its own must not wait here: others may wait for those. */
-int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger);
+/* What became of a batch. STOPPED: it was not begun, because the execute is over. */
+enum { TWH__BATCH_STOPPED, TWH__BATCH_DONE, TWH__BATCH_FAILED, TWH__BATCH_FULL };
+
+/* Run one batch within the kernel's limits; waits while as many batches as the kernel allows are running, then calls entered(arg), which
+ * may be NULL. A caller that holds batches of its own must not wait here: others may wait for those. */
+int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, twh__ledger *ledger,
+                     void (*entered)(void *arg), void *arg);
 
 /* Start one batch of a kernel that has `submit`. holding: the caller has batches running, and FULL is returned instead of waiting for a
- * place: it is to wait for one of its own first. */
-enum { TWH__SUBMIT_STOPPED, TWH__SUBMIT_DONE, TWH__SUBMIT_FULL };
+ * place: it is to wait for one of its own first. FAILED: nothing was started. */
 int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, int holding, twh__ledger *ledger,
                        uint64_t *ticket);
 
 /* Wait for a batch that was started; first_call: the index of its first call. */
-void twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger);
+int twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger);
 
 /* The execute is over. Any thread. */
 void twh__oracle_stop(const twh_oracle *oracle, twh__ledger *ledger);
+
+/* The ledger's code and call, while batches may be running. */
+int32_t twh__oracle_code(const twh_oracle *oracle, const twh__ledger *ledger, int64_t *call);
 
 /* Time a few calls, batches of up to calls_per_batch among them: seconds that a call takes, and what a batch takes besides. */
 twh_status twh__oracle_measure(const twh_context *context, const twh_oracle *oracle, int64_t calls_per_batch, double *per_call,

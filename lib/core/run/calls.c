@@ -183,30 +183,43 @@ static void calls_make_batches(twh__wave *wave)
   }
 }
 
+typedef struct calls_batch {
+  twh__run   *run;
+  twh__batch *batch;
+} calls_batch;
+
 /* A batch goes to the kernel. */
-static void calls_enter(twh__run *run, twh__batch *batch)
+static void calls_enter(void *arg)
 {
+  const calls_batch *entering = (const calls_batch *)arg;
+  twh__run          *run = entering->run;
+
   pthread_mutex_lock(run->lock);
-  batch->number = run->batches++;
-  batch->begun = twh__now();
-  if (run->running++ == 0) run->running_since = batch->begun;
+  entering->batch->number = run->batches++;
+  entering->batch->begun = twh__now();
+  if (run->running++ == 0) run->running_since = entering->batch->begun;
   pthread_mutex_unlock(run->lock);
 }
 
-/* It is done, or was not made after all. */
-static void calls_leave(twh__wave *wave, const twh__batch *batch, int made)
+/* It is done, or has failed. */
+static void calls_leave(twh__wave *wave, const twh__batch *batch, int found)
 {
   twh__run *run = wave->run;
   double    now = twh__now();
 
   pthread_mutex_lock(run->lock);
   if (--run->running == 0) run->stats.oracle_s += now - run->running_since;
-  if (made) {
-    if (run->options->trace) twh__trace_batch(wave, batch, now);
+  if (run->options->trace) twh__trace_batch(wave, batch, now);
+  if (found == TWH__BATCH_DONE) {
     if (!wave->repair) run->done_calls += batch->n;
     twh__run_progress(run);
   }
   pthread_mutex_unlock(run->lock);
+}
+
+void twh__run_stop(twh__run *run)
+{
+  for (int32_t k = 0; k < run->plan->kernel_count; ++k) twh__oracle_stop(run->plan->kernels[k].oracle, &run->ledger[k]);
 }
 
 void twh__run_progress(twh__run *run)
@@ -216,18 +229,17 @@ void twh__run_progress(twh__run *run)
   if (run->stop || !options->progress) return;
   if (options->progress(options->user, run->done_calls, run->planned_calls) == 0) return;
   run->stop = 1;
-  for (int32_t k = 0; k < run->plan->kernel_count; ++k) twh__oracle_stop(run->plan->kernels[k].oracle, &run->ledger[k]);
+  twh__run_stop(run);
 }
 
 static void calls_make(twh__wave *wave, twh__batch *batch)
 {
-  twh__run *run = wave->run;
-  int       made;
+  twh__run   *run = wave->run;
+  calls_batch entering = { run, batch };
+  int         found = twh__oracle_call(run->plan->kernels[batch->kernel].oracle, wave->list + batch->first, batch->n,
+                                       &run->ledger[batch->kernel], calls_enter, &entering);
 
-  calls_enter(run, batch);
-  made = twh__oracle_call(run->plan->kernels[batch->kernel].oracle, wave->list + batch->first, batch->n,
-                          &run->ledger[batch->kernel]);
-  calls_leave(wave, batch, made);
+  if (found != TWH__BATCH_STOPPED) calls_leave(wave, batch, found);
 }
 
 /* Wait for the first batch of a wave that is running; 0: none is. */
@@ -238,10 +250,10 @@ static int calls_wait(twh__wave *wave)
   for (int64_t b = 0; b < wave->next; ++b) {
     twh__batch *batch = &wave->batches[b];
     if (!batch->running) continue;
-    twh__oracle_wait(run->plan->kernels[batch->kernel].oracle, batch->ticket, wave->list[batch->first]->index,
-                     &run->ledger[batch->kernel]);
     batch->running = 0;
-    calls_leave(wave, batch, 1);
+    calls_leave(wave, batch,
+                twh__oracle_wait(run->plan->kernels[batch->kernel].oracle, batch->ticket, wave->list[batch->first]->index,
+                                 &run->ledger[batch->kernel]));
     return 1;
   }
   return 0;
@@ -280,13 +292,12 @@ static void calls_submit(twh__wave *wave, int patient)
 
   while (wave->next < wave->batch_count && calls_oracle(wave, wave->next)->desc.submit) {
     twh__batch *batch = &wave->batches[wave->next];
-    int         found;
-    calls_enter(run, batch);
-    found = twh__oracle_submit(calls_oracle(wave, wave->next), wave->list + batch->first, batch->n, calls_is_holding(run),
-                               &run->ledger[batch->kernel], &batch->ticket);
-    batch->running = found == TWH__SUBMIT_DONE;
-    if (!batch->running) calls_leave(wave, batch, 0);
-    if (found != TWH__SUBMIT_FULL) {
+    calls_batch entering = { run, batch };
+    int found = twh__oracle_submit(calls_oracle(wave, wave->next), wave->list + batch->first, batch->n, calls_is_holding(run),
+                                   &run->ledger[batch->kernel], &batch->ticket);
+    batch->running = found == TWH__BATCH_DONE;
+    if (batch->running) calls_enter(&entering);
+    if (found != TWH__BATCH_FULL) {
       ++wave->next;
     } else if (!patient || !calls_wait_any(run)) {
       return;
@@ -334,6 +345,7 @@ static void calls_beside_task(void *arg, int64_t i)
 /* Some kernel can be left alone: the host works first, then waits for places. */
 static void calls_after(twh__wave *wave, void (*host)(void *arg), void *arg)
 {
+  calls_submit(wave, 0); /* what had no place beside the wave before */
   if (host) host(arg);
   while (wave->next < wave->batch_count) {
     if (calls_oracle(wave, wave->next)->desc.submit) {
@@ -375,14 +387,19 @@ void twh__wave_call(twh__wave *wave, void (*host)(void *arg), void *arg)
 twh_status twh__wave_wait(twh__wave *wave, twh_error *error)
 {
   const twh__run *run = wave->run;
+  int64_t         done;
+  int             stop;
 
   while (calls_wait(wave)) continue;
   for (int32_t k = 0; k < run->plan->kernel_count; ++k) {
-    const twh__ledger *ledger = &run->ledger[k];
-    if (ledger->code != 0) return twh__oracle_fail(error, ledger->code, ledger->call, "the kernel");
+    int64_t call;
+    int32_t code = twh__oracle_code(run->plan->kernels[k].oracle, &run->ledger[k], &call);
+    if (code != 0) return twh__oracle_fail(error, code, call, "the kernel");
   }
-  if (run->stop) {
-    return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)run->done_calls);
-  }
-  return TWH_OK;
+  pthread_mutex_lock(run->lock);
+  stop = run->stop;
+  done = run->done_calls;
+  pthread_mutex_unlock(run->lock);
+  if (!stop) return TWH_OK;
+  return twh__fail(error, TWH_E_CANCELLED, "options.progress asked to stop after %lld calls", (long long)done);
 }

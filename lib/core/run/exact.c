@@ -81,6 +81,7 @@ twh_status twh__run_exact(twh__run *run, char *workspace, twh_error *error)
   again.first_call = plan->tally.calls + run->stats.repair_calls;
   again.done_calls = run->done_calls;
   again.batches = run->batches;
+  again.waves = run->waves;
   again.begun = run->begun;
   again.options = run->options;
   again.lock = run->lock;

@@ -184,6 +184,7 @@ static void execute_host(void *arg)
   beside->status = TWH_OK;
   if (beside->wave->count > 0) beside->status = execute_complete(beside->run, beside->wave, beside->error);
   if (!TWH__FAILED(beside->status)) beside->status = execute_prepare(beside->run, beside->wave, beside->error);
+  if (TWH__FAILED(beside->status)) twh__run_stop(beside->run);
 }
 
 /* One wave after the other. */

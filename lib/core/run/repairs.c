@@ -87,7 +87,7 @@ twh_status twh__wave_repair(twh__wave *wave, twh_error *error)
 
   repairs_pack(wave, repairs);
   if (repairs->count == 0) return TWH_OK;
-  repairs->number = run->waves; /* what is at work now must stay */
+  repairs->number = wave->number;
   status = twh__wave_encode(repairs, error);
   if (TWH__FAILED(status)) return status;
   twh__wave_begin(repairs);

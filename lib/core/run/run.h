@@ -102,6 +102,9 @@ void twh__wave_call(twh__wave *wave, void (*host)(void *arg), void *arg);
 /* Wait for all of them. TWH_E_ORACLE, TWH_E_CANCELLED. */
 twh_status twh__wave_wait(twh__wave *wave, twh_error *error);
 
+/* No further batch begins. */
+void twh__run_stop(twh__run *run);
+
 /* Tell the caller of progress, and take a wish to stop from it. The lock is held. */
 void twh__run_progress(twh__run *run);
 

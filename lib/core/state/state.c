@@ -38,12 +38,6 @@ TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at,
   }
 }
 
-TWH__CLONES static void state_add(double *to, const double *const part[TWH__FAN], int64_t n)
-{
-  const double *p0 = part[0], *p1 = part[1], *p2 = part[2], *p3 = part[3];
-  for (int64_t c = 0; c < n; ++c) to[c] = (p0[c] + p1[c]) + (p2[c] + p3[c]);
-}
-
 /* Most of the work of most executes: a row of four leaves in f32, in one pass. */
 TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__FAN], const double w[TWH__FAN],
                                          const double f[TWH__FAN], int64_t n)
@@ -133,10 +127,10 @@ static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], 
     for (int i = 0; i < TWH__FAN; ++i) {
       part[i] = zeros;
       if (w[i] == 0) continue; /* neutral, or nothing beside the others */
-      part[i] = memory[i];
-      twh__state_read(memory[i], from[i], at[i], w[i], done, n, dim);
+      part[i] = from[i]->b ? from[i]->b + at[i] * dim + done : memory[i];
+      if (!from[i]->b) twh__state_read(memory[i], from[i], at[i], 1, done, n, dim);
     }
-    state_add(to + done, part, n);
+    state_add_nodes(to + done, part, w, n);
   }
 }
 
