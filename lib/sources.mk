@@ -1,6 +1,6 @@
 # The one list of what is built from what. Make includes it and meson reads it with its keyval module, so every line is
 # KEY=words, with no continuation and no variable. Names without a folder are programs, one .c file each: UNIT_TESTS in
-# tests/unit, EXAMPLES in docs/examples, BENCHES (built where BLIS is) in tests/bench; the _SOURCES beside them are linked into each.
+# tests/unit, EXAMPLES in docs/examples, BENCHES in tests/bench; the _SOURCES beside them are linked into each.
 # BLIS_PROGRAMS are examples that need files which are fetched: built, but not run as tests.
 # PLUGINS are shared objects of one file in docs/examples; SLOW_TESTS names some UNIT_TESTS again. What begins with BLIS_ is
 # left out where BLIS is not installed. tests/scripts/check_sources.sh fails when a file is missing here.
@@ -9,7 +9,7 @@ LAYERS_SOURCES=lib/layers/activate.c lib/layers/block.c lib/layers/embedding.c l
 CPU_SOURCES=lib/cpu/arguments.c lib/cpu/avx2.c lib/cpu/avx512.c lib/cpu/isa.c lib/cpu/lone.c lib/cpu/neon.c lib/cpu/oracle.c lib/cpu/portable.c lib/cpu/repair.c lib/cpu/scratch.c lib/cpu/slot.c
 BLIS_SOURCES=lib/blis/arguments.c lib/blis/gemm.c lib/blis/hook.c lib/blis/oracle.c lib/blis/rows.c lib/blis/scratch.c lib/blis/slot.c lib/blis/stack.c lib/blis/stack_oracle.c
 REFERENCE_SOURCES=lib/reference/direct.c lib/reference/formats.c lib/reference/reference.c lib/reference/transformer.c
-TOOL_SOURCES=tools/cmd_check.c tools/cmd_plan.c tools/cmd_run.c tools/complaint.c tools/extras.c tools/furniture.c tools/json.c tools/lens.c tools/noise.c tools/npy.c tools/npy_header.c tools/npy_write.c tools/number.c tools/options.c tools/oracle_spec.c tools/oracles.c tools/order.c tools/outfile.c tools/outlook.c tools/picture.c tools/pool.c tools/raster.c tools/rounding.c tools/safetensors.c tools/safetensors_header.c tools/setup.c tools/sketch.c tools/slots.c tools/svg.c tools/truth.c tools/verify.c tools/wording.c tools/workload.c
+TOOL_SOURCES=tools/cmd_check.c tools/cmd_plan.c tools/cmd_run.c tools/complaint.c tools/extras.c tools/furniture.c tools/json.c tools/lens.c tools/noise.c tools/npy.c tools/npy_header.c tools/npy_write.c tools/number.c tools/options.c tools/oracle_spec.c tools/oracles.c tools/order.c tools/outfile.c tools/outlook.c tools/picture.c tools/pool.c tools/raster.c tools/rounding.c tools/safetensors.c tools/safetensors_header.c tools/setup.c tools/sketch.c tools/slots.c tools/svg.c tools/truth.c tools/verify.c tools/wording.c tools/workload.c tools/sim.c tools/timeline.c
 TOOL_MAIN=tools/main.c
 UNIT_TESTS=test_accuracy test_accuracy_windows test_bias test_cases test_cases_kernels test_cases_lse test_cases_magnitudes test_cases_poison test_cases_positions test_cases_windows test_cover test_cover_examples test_encoding test_failures test_failures_async test_failures_memory test_guard_pages test_layers test_layers_arguments test_layers_embedding test_layers_hooks test_merge test_npy test_oracle_check test_oracle_check_honest test_oracle_contract test_oracle_gate test_plan test_plan_arguments test_plan_describe test_plan_execute test_plan_kernels test_plugin test_properties test_properties_relations test_ragged test_reference_oracle test_reference_transformer test_repeatability test_safetensors test_sampled test_sampled_calls test_sampled_arguments test_sampled_bounds test_sampled_doubled test_sampled_doubled_calls test_sampled_draws test_sampled_estimate test_sampled_random test_sampled_target test_sampled_target_failures test_slots test_vectors test_windows test_transformer_arguments test_transformer_execute test_transformer_failures test_transformer_golden test_transformer_oracle test_transformer_oracle_failures test_transformer_oracle_problems test_transformer_oracle_random test_transformer_random test_transformer_repeat test_cpu_oracle test_cpu_oracle_promises test_cpu_lanes test_async test_trace test_sim
 BLIS_UNIT_TESTS=test_blis_gemm test_blis_oracle test_blis_rows test_blis_stack test_blis_transformer
@@ -20,5 +20,5 @@ BLIS_EXAMPLES=demo traps
 BLIS_PROGRAMS=minilm
 EXAMPLE_SOURCES=docs/examples/my_npu.c
 PLUGINS=plugin
-BENCHES=bench_cpu bench_overhead
-BENCH_SOURCES=
+BENCHES=bench
+BENCH_SOURCES=tests/bench/accelerator.c tests/bench/kernel.c tests/bench/loop.c tests/bench/overhead.c tests/bench/peak.c tests/bench/plan.c tests/bench/problem.c

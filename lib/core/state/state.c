@@ -143,7 +143,7 @@ static void state_merge_row(const twh__state *into, const twh__state *const from
   int     only = 0, count = 0, all = 1;
 
   for (int i = 0; i < TWH__FAN; ++i) {
-    w[i] = weights->w[i][t];
+    w[i] = weights->a[i][t] == 0 ? 0 : weights->w[i][t]; /* a NaN of the others is none of its business */
     at[i] = from[i] ? twh__state_at(from[i], r) : -1;
     all &= w[i] != 0;
     if (weights->a[i][t] == 0) continue;
