@@ -8,6 +8,7 @@
 
 enum {
   LAYOUT_CALLS_PER_BATCH = 8, /* where neither the kernel nor the caller sets a limit */
+  LAYOUT_WAVE_CALLS = 16,     /* at least: the more tiles of a unit come together, the fewer states are kept */
   LAYOUT_MOST_CALLS = 64,     /* of one batch: more would only take memory */
   LAYOUT_MOST_BATCHES = 256,  /* at the same time, whatever the kernel and the context would allow */
   LAYOUT_SUBMITTED = 4,       /* batches that a kernel has been given and has not finished, if it takes so many */
@@ -146,29 +147,32 @@ static int64_t layout_count_waves(const twh_plan *plan)
   return most < plan->context->desc.parallelism ? TWH__WAVES : 1;
 }
 
+/* Of a row. */
+static int64_t layout_node_doubles(const twh_plan *plan)
+{
+  return plan->shape.v_dim + 2 + (plan->estimate ? TWH__SPREAD(plan->shape.v_dim) : 0);
+}
+
 /* A wave keeps each kernel as busy as it may be. */
 static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layout)
 {
   const twh__sizes *most = &layout->most;
   int64_t bytes = most->q_gather + most->k_gather + most->mask_gather + layout->parts * (most->v_gather + most->out_bytes);
-  int64_t least = 1, bundles = plan->tally.classes;
+  int64_t least = 1, bundles = plan->tally.classes, node;
 
   layout->bundles = 1;
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
     const twh__kernel *kernel = &plan->kernels[k];
     int64_t            parts = twh__lower_parts(&kernel->lowering, kernel->lowering.reading);
-    layout->bundles = twh__max(layout->bundles, kernel->calls_per_batch * kernel->concurrency / parts);
+    layout->bundles =
+      twh__max(layout->bundles, twh__max(LAYOUT_WAVE_CALLS, kernel->calls_per_batch * kernel->concurrency) / parts);
     least = twh__max(least, kernel->concurrency);
     for (int32_t c = 0; c < TWH__CLASSES; ++c) bundles += twh__ceil_div(plan->tally.slots[k][c], kernel->lowering.slots);
   }
   layout->bundles = twh__min(layout->bundles, twh__max(1, bundles));
+  if (twh__multiply(layout->node_rows, layout_node_doubles(plan) * (int64_t)sizeof(double), &node))
+    bytes += twh__min(node, limit);
   while (layout->bundles > least && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
-}
-
-/* Of a row. */
-static int64_t layout_node_doubles(const twh_plan *plan)
-{
-  return plan->shape.v_dim + 2 + (plan->estimate ? TWH__SPREAD(plan->shape.v_dim) : 0);
 }
 
 static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layout)
