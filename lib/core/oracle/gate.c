@@ -104,7 +104,7 @@ int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int
 }
 
 int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, int holding, twh__ledger *ledger,
-                       uint64_t *ticket)
+                       uint64_t *ticket, void (*entered)(void *arg), void *arg)
 {
   twh__gate *gate = oracle->gate;
   int32_t    code;
@@ -118,6 +118,7 @@ int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, i
   found = gate_enter(gate, n, ledger) ? TWH__BATCH_DONE : TWH__BATCH_STOPPED;
   pthread_mutex_unlock(&gate->lock);
   if (found == TWH__BATCH_STOPPED) return found;
+  if (entered) entered(arg);
   code = oracle->desc.submit(oracle->desc.user, calls, n, ticket);
   if (code == 0) return found;
   pthread_mutex_lock(&gate->lock);

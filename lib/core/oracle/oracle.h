@@ -50,9 +50,9 @@ int twh__oracle_call(const twh_oracle *oracle, const twh_call *const *calls, int
                      void (*entered)(void *arg), void *arg);
 
 /* Start one batch of a kernel that has `submit`. holding: the caller has batches running, and FULL is returned instead of waiting for a
- * place: it is to wait for one of its own first. FAILED: nothing was started. */
+ * place: it is to wait for one of its own first. FAILED: entered was called, but nothing was started. */
 int twh__oracle_submit(const twh_oracle *oracle, const twh_call *const *calls, int64_t n, int holding, twh__ledger *ledger,
-                       uint64_t *ticket);
+                       uint64_t *ticket, void (*entered)(void *arg), void *arg);
 
 /* Wait for a batch that was started; first_call: the index of its first call. */
 int twh__oracle_wait(const twh_oracle *oracle, uint64_t ticket, int64_t first_call, twh__ledger *ledger);

@@ -201,6 +201,15 @@ static void calls_enter(void *arg)
   pthread_mutex_unlock(run->lock);
 }
 
+/* It could not be started after all. */
+static void calls_undo(twh__run *run)
+{
+  pthread_mutex_lock(run->lock);
+  --run->batches;
+  --run->running;
+  pthread_mutex_unlock(run->lock);
+}
+
 /* It is done, or has failed. */
 static void calls_leave(twh__wave *wave, const twh__batch *batch, int found)
 {
@@ -294,9 +303,9 @@ static void calls_submit(twh__wave *wave, int patient)
     twh__batch *batch = &wave->batches[wave->next];
     calls_batch entering = { run, batch };
     int found = twh__oracle_submit(calls_oracle(wave, wave->next), wave->list + batch->first, batch->n, calls_is_holding(run),
-                                   &run->ledger[batch->kernel], &batch->ticket);
+                                   &run->ledger[batch->kernel], &batch->ticket, calls_enter, &entering);
     batch->running = found == TWH__BATCH_DONE;
-    if (batch->running) calls_enter(&entering);
+    if (found == TWH__BATCH_FAILED) calls_undo(run);
     if (found != TWH__BATCH_FULL) {
       ++wave->next;
     } else if (!patient || !calls_wait_any(run)) {
