@@ -4,6 +4,7 @@
 #endif
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,8 @@
 #include "outfile.h"
 #include "outlook.h"
 #include "setup.h"
+#include "sim.h"
+#include "timeline.h"
 #include "verify.h"
 #include "wording.h"
 
@@ -20,10 +23,21 @@ typedef struct cmd_run_result {
   verify_errors errors;
 } cmd_run_result;
 
-/* The bar, redrawn only when it grows. `user` points to the number of marks shown. */
+/* What the library tells while it works: goes to the terminal and to a file, where they are wanted. */
+typedef struct cmd_run_host {
+  int       shown; /* marks of the bar */
+  timeline *trace;
+} cmd_run_host;
+
+static void cmd_run_trace(void *user, const twh_trace_event *event)
+{
+  timeline_event(((cmd_run_host *)user)->trace, event);
+}
+
+/* The bar, redrawn only when it grows. */
 static int32_t cmd_run_progress(void *user, int64_t done, int64_t planned)
 {
-  int *shown = (int *)user;
+  int *shown = &((cmd_run_host *)user)->shown;
   int  marks = planned > 0 && done < planned ? (int)(40.0 * (double)done / (double)planned) : 40;
 
   if (marks == *shown) return 0;
@@ -53,7 +67,7 @@ static int cmd_run_allocate(const options *given, const workload *work, cmd_run_
   return npy_allocate("the output", q->dtype, q->rank, shape, &out->out, error);
 }
 
-static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *error)
+static int cmd_run_execute(const setup *all, timeline *trace, cmd_run_result *result, complaint *error)
 {
   const workload    *work = &all->work;
   const twh_problem *problem = &work->problem;
@@ -62,7 +76,7 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
   twh_run_options    how;
   twh_error          failure;
   twh_status         status;
-  int                shown = -1;
+  cmd_run_host       host = { -1, trace };
 
   twh_error_init(&failure);
   twh_tensors_init(&tensors);
@@ -79,19 +93,57 @@ static int cmd_run_execute(const setup *all, cmd_run_result *result, complaint *
   if (result->error.data) tensors.error = &row_error;
   workload_tensors(work, &tensors);
   how.stats = &result->view.stats;
-  if (isatty(STDERR_FILENO)) {
-    how.progress = cmd_run_progress;
-    how.user = &shown;
+  if (isatty(STDERR_FILENO)) how.progress = cmd_run_progress;
+  if (trace) how.trace = cmd_run_trace;
+  how.user = &host;
+  for (int i = 0; i < all->oracles; ++i) {
+    if (all->spec[i].kind == ORACLE_SPEC_SIM) sim_reset(all->oracle[i]);
   }
   status = twh_plan_execute(all->plan, &tensors, &how, &failure);
-  if (shown >= 0) fprintf(stderr, "\r%44s\r", "");
+  if (host.shown >= 0) fprintf(stderr, "\r%44s\r", "");
   return status < 0 ? wording_complain(error, &failure, NULL) : 0;
+}
+
+/* All simulated devices together; 0: there is none. */
+static int cmd_run_devices(const setup *all, sim_figures *sum)
+{
+  int devices = 0;
+
+  memset(sum, 0, sizeof *sum);
+  for (int i = 0; i < all->oracles; ++i) {
+    sim_figures one;
+    if (all->spec[i].kind != ORACLE_SPEC_SIM) continue;
+    sim_stats(all->oracle[i], &one);
+    sum->busy_s += one.busy_s;
+    sum->idle_s += one.idle_s;
+    ++devices;
+  }
+  return devices;
+}
+
+/* The run, with a file of what happened when if one is asked for. */
+static int cmd_run_traced(const options *given, const setup *all, cmd_run_result *result, complaint *error)
+{
+  timeline *trace;
+  int       failed;
+
+  if (!given->trace) return cmd_run_execute(all, NULL, result, error);
+  trace = (timeline *)malloc(sizeof *trace);
+  if (!trace) return complaint_make(error, EXIT_FAILED, "not enough memory for --trace");
+  failed = timeline_open(given->trace, given->oracle, trace, error);
+  if (!failed) {
+    failed = cmd_run_execute(all, trace, result, error);
+    failed = timeline_close(trace, failed, error);
+  }
+  free(trace);
+  return failed;
 }
 
 static void cmd_run_json(const options *given, const setup *all, const cmd_run_result *result)
 {
   const twh_run_stats *stats = &result->view.stats;
   json_object          object;
+  sim_figures          devices;
 
   json_open(&object, stdout);
   setup_json(&object, all);
@@ -103,6 +155,10 @@ static void cmd_run_json(const options *given, const setup *all, const cmd_run_r
   json_real(&object, "wall_s", stats->wall_s);
   json_real(&object, "oracle_s", stats->oracle_s);
   outlook_json(&object, all, &result->view);
+  if (cmd_run_devices(all, &devices)) {
+    json_real(&object, "busy_s", devices.busy_s);
+    json_real(&object, "idle_s", devices.idle_s);
+  }
   if (given->verify) {
     json_real(&object, "max_abs_error", result->errors.max_abs_error);
     json_real(&object, "one_call_error", result->errors.one_call_error);
@@ -119,6 +175,7 @@ static void cmd_run_json(const options *given, const setup *all, const cmd_run_r
 static void cmd_run_text(const options *given, const setup *all, const cmd_run_result *result)
 {
   const twh_run_stats *stats = &result->view.stats;
+  sim_figures          devices;
 
   printf("calls              %10lld   at least %lld for any plan\n", (long long)all->info.calls,
          (long long)all->info.lower_bound_calls);
@@ -134,6 +191,9 @@ static void cmd_run_text(const options *given, const setup *all, const cmd_run_r
   }
   outlook_text(given, all, &result->view);
   printf("time             %10.4f s   %.4f s of it in the kernel\n", stats->wall_s, stats->oracle_s);
+  if (cmd_run_devices(all, &devices)) {
+    printf("accelerator      %10.4f s   busy, and idle between batches for %.4f s\n", devices.busy_s, devices.idle_s);
+  }
   if (!given->verify) return;
   printf("largest error      %10.3g   one call of full length: %.3g\n", result->errors.max_abs_error,
          result->errors.one_call_error);
@@ -167,8 +227,9 @@ int cmd_run(const options *given, complaint *error)
   failed = setup_create(given, OPTIONS_RUN, &all, error);
   if (!failed && given->out) failed = outfile_try(given->out, error);
   if (!failed && given->lse) failed = outfile_try(given->lse, error);
+  if (!failed && given->trace) failed = outfile_try(given->trace, error);
   if (!failed) failed = cmd_run_allocate(given, &all.work, &result, error);
-  if (!failed) failed = cmd_run_execute(&all, &result, error);
+  if (!failed) failed = cmd_run_traced(given, &all, &result, error);
   if (!failed && result.error.data) failed = outlook_read(&result.out, &result.error, &result.view, error);
   if (!failed && given->out) failed = npy_write(given->out, &result.out, error);
   if (!failed && given->lse) failed = npy_write(given->lse, &result.lse, error);

@@ -64,7 +64,7 @@ static const options_row options_rows[] = {
   { "--mask", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(mask), 0, "FILE",
     ".npy, broadcast to [B,Hq,N,keys]: bool (true = seen), or numbers added to the scores" },
   { "--oracle", OPTIONS_ALL, OPTIONS_TEXTS, OPTIONS_FIELD(oracle), OPTIONS_FIELD(oracles), "NAME[,...]",
-    "the kernel, see below (required); plan and run take several" },
+    "the kernel, see below; plan and run take several; default: cpu,lse" },
   { "--method", OPTIONS_BOTH, OPTIONS_TEXT, OPTIONS_FIELD(method_name), 0, "METHOD",
     "exact (default), sampled: keys are drawn and count for others, or hybrid: near and first keys exact besides" },
   { "--seed", OPTIONS_BOTH, OPTIONS_WHOLE, OPTIONS_FIELD(seed), 0, "S", "of the draws of --method; default: 0" },
@@ -89,6 +89,8 @@ static const options_row options_rows[] = {
   { "--verify", OPTIONS_RUN, OPTIONS_MAYBE, OPTIONS_FIELD(verify_rows), OPTIONS_FIELD(verify), "[=ROWS]",
     "compare the result with float64, by rows where keys are drawn, and with one call; ROWS = that many rows of each head" },
   { "--threads", OPTIONS_RUN, OPTIONS_WHOLE, OPTIONS_FIELD(threads), 0, "T", "threads to work with; default: 1" },
+  { "--trace", OPTIONS_RUN, OPTIONS_TEXT, OPTIONS_FIELD(trace), 0, "FILE",
+    "write what happened when, as Chrome trace events in JSON, which Perfetto opens" },
   { "--svg", OPTIONS_PLAN, OPTIONS_TEXT, OPTIONS_FIELD(svg), 0, "FILE",
     "draw the pattern with its tiles, and how they fill slots" },
   { "--json", OPTIONS_ALL, OPTIONS_FLAG, OPTIONS_FIELD(json), 0, NULL, "print JSON" },
@@ -130,8 +132,10 @@ static const char options_run_help[] =
 static const char options_oracle_help[] =
   "\n"
   "ORACLE is --oracle NAME[,key=value|flag...]\n"
+  "  cpu                    attention tiles on this processor; f32, f16 and bf16\n"
   "  blis                   attention tiles on BLIS, f32\n"
   "  reference              plain loops in float64, rounding to its dtype; slow and exact\n"
+  "  sim                    a simulated accelerator in real time; results of reference\n"
   "  plugin:FILE.so         a kernel in a shared object; what follows the name is handed to it\n"
   "  len=M                  its length: q_len and k_len; default: 256\n"
   "  q_len=M, k_len=M       queries and keys of one slot; default: len\n"
@@ -140,6 +144,10 @@ static const char options_oracle_help[] =
   "  dtype=T                f32 (default), f16, bf16\n"
   "  scale=X, softcap=C     what it does to scores; default: the problem's scale, no cap\n"
   "  cost_us=T              microseconds of one call, for an estimate\n"
+  "  isa=I                  cpu: portable, avx2, avx512 or neon; default: the best that there is\n"
+  "  batch_us=T, call_us=T  sim: microseconds of each batch, and of each call in it; default: 0\n"
+  "  gbps=X                 sim: 10^9 bytes of operands and results in a second; default: no limit\n"
+  "  depth=N, batch=N       sim: batches that it holds, default 2; most calls of a batch, default 8\n"
   "  nomask, causal, mask   the masks it has: none, its own causal one, a mask operand; default: all three\n"
   "  lse, lse2              it returns the log-sum-exp, base e or base 2; default: it does not\n";
 
@@ -241,6 +249,9 @@ static const char *options_excluded(const options *out, int command)
   if (out->lens && out->batch_lens) return "--lens and --batch-lens exclude each other";
   if ((out->lens || out->batch_lens) && sizes) return "--q-len, --kv-len and --batch follow from --lens";
   if (out->lse && out->out && !strcmp(out->lse, out->out)) return "-o and --lse are the same file";
+  if (out->trace && ((out->out && !strcmp(out->trace, out->out)) || (out->lse && !strcmp(out->trace, out->lse)))) {
+    return "--trace is the same file as -o or --lse";
+  }
   if (command == OPTIONS_CHECK && out->oracles > 1) return "--oracle is given twice; check takes one";
   return NULL;
 }
@@ -329,8 +340,9 @@ static int options_method(options *out, complaint *error)
 /* What is missing, or of no use. */
 static int options_complete(options *out, int command, complaint *error)
 {
-  const char *missing = out->oracles ? options_missing(out, command) : "--oracle", *excluded = options_excluded(out, command);
+  const char *missing = options_missing(out, command), *excluded = options_excluded(out, command);
 
+  if (!out->oracles) out->oracle[out->oracles++] = "cpu,lse";
   if (excluded) return complaint_make(error, EXIT_USAGE, "%s", excluded);
   if (missing) {
     const char *name = options_command_name(command);

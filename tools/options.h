@@ -23,7 +23,7 @@ typedef struct options {
   int64_t     batch, q_heads, kv_heads, q_len, kv_len, dim, v_dim;
   double      scale, softcap;
   const char *sink_logits, *mask, *key_bias, *slopes, *lens, *batch_lens; /* as given; NULL = not given */
-  const char *q, *k, *v, *out, *lse, *svg;
+  const char *q, *k, *v, *out, *lse, *svg, *trace;
   const char *oracle[OPTIONS_ORACLES_MAX];
   int         oracles;                                          /* that were given */
   int64_t     verify_rows, threads;                             /* rows: OPTIONS_ABSENT = all */

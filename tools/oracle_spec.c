@@ -9,14 +9,15 @@
 #include "options.h"
 #include "oracle_spec.h"
 #include "rounding.h"
+#include "twoheads_cpu.h"
 
-enum { ORACLE_SPEC_WHOLE, ORACLE_SPEC_REAL, ORACLE_SPEC_DTYPE, ORACLE_SPEC_MASK, ORACLE_SPEC_LSE };
+enum { ORACLE_SPEC_WHOLE, ORACLE_SPEC_REAL, ORACLE_SPEC_DTYPE, ORACLE_SPEC_MASK, ORACLE_SPEC_LSE, ORACLE_SPEC_ISA };
 
 typedef struct oracle_spec_row {
   const char *key;
   int         kind;
   size_t      offset; /* of the field */
-  uint32_t    bits;   /* MASK, LSE: what the flag adds */
+  uint32_t    bits;   /* MASK, LSE: what the flag adds; others: 1 = of sim only */
 } oracle_spec_row;
 
 #define ORACLE_SPEC_FIELD(field) offsetof(oracle_spec, field)
@@ -32,6 +33,12 @@ static const oracle_spec_row oracle_spec_rows[] = {
   { "scale", ORACLE_SPEC_REAL, ORACLE_SPEC_FIELD(scale), 0 },
   { "softcap", ORACLE_SPEC_REAL, ORACLE_SPEC_FIELD(softcap), 0 },
   { "cost_us", ORACLE_SPEC_REAL, ORACLE_SPEC_FIELD(cost_us), 0 },
+  { "isa", ORACLE_SPEC_ISA, ORACLE_SPEC_FIELD(isa), 0 },
+  { "batch_us", ORACLE_SPEC_REAL, ORACLE_SPEC_FIELD(batch_us), 1 },
+  { "call_us", ORACLE_SPEC_REAL, ORACLE_SPEC_FIELD(call_us), 1 },
+  { "gbps", ORACLE_SPEC_REAL, ORACLE_SPEC_FIELD(gbps), 1 },
+  { "depth", ORACLE_SPEC_WHOLE, ORACLE_SPEC_FIELD(depth), 1 },
+  { "batch", ORACLE_SPEC_WHOLE, ORACLE_SPEC_FIELD(batch), 1 },
   { "nomask", ORACLE_SPEC_MASK, ORACLE_SPEC_FIELD(mask_modes), TWH_MASK_NONE },
   { "causal", ORACLE_SPEC_MASK, ORACLE_SPEC_FIELD(mask_modes), TWH_MASK_CAUSAL },
   { "mask", ORACLE_SPEC_MASK, ORACLE_SPEC_FIELD(mask_modes), TWH_MASK_TENSOR },
@@ -50,12 +57,27 @@ static const oracle_spec_row *oracle_spec_find(const char *key, size_t length)
   return NULL;
 }
 
+/* TWH_CPU_ISA_* by its name; 0: there is none of that name. Whether this CPU has it is found when the kernel is made. */
+static int32_t oracle_spec_isa(const char *name)
+{
+  static const char *const names[] = { "portable", "avx2", "avx512", "neon" };
+  static const int32_t     known[] = { TWH_CPU_ISA_PORTABLE, TWH_CPU_ISA_AVX2, TWH_CPU_ISA_AVX512, TWH_CPU_ISA_NEON };
+
+  for (int i = 0; i < 4; ++i) {
+    if (!strcmp(name, names[i])) return known[i];
+  }
+  return 0;
+}
+
 static int oracle_spec_store(oracle_spec *out, const oracle_spec_row *row, const char *value, complaint *error)
 {
   void       *field = (char *)out + row->offset;
   const char *wrong = NULL;
   int         flag = row->kind == ORACLE_SPEC_MASK || row->kind == ORACLE_SPEC_LSE;
 
+  if (!flag && row->bits && out->kind != ORACLE_SPEC_SIM) {
+    return complaint_make(error, EXIT_USAGE, "--oracle: '%s' goes with sim only", row->key);
+  }
   if (flag && value) return complaint_make(error, EXIT_USAGE, "--oracle: '%s' takes no value", row->key);
   if (!flag && !value) return complaint_make(error, EXIT_USAGE, "--oracle: '%s' needs a value: %s=...", row->key, row->key);
   if (row->kind == ORACLE_SPEC_LSE && out->flags) {
@@ -64,11 +86,19 @@ static int oracle_spec_store(oracle_spec *out, const oracle_spec_row *row, const
   if (flag) *(uint32_t *)field |= row->bits;
   if (row->kind == ORACLE_SPEC_WHOLE) wrong = number_whole(value, (int64_t *)field);
   if (row->kind == ORACLE_SPEC_REAL) wrong = number_real(value, (double *)field);
+  if (row->kind == ORACLE_SPEC_ISA) {
+    if (out->kind != ORACLE_SPEC_CPU) return complaint_make(error, EXIT_USAGE, "--oracle: 'isa' goes with cpu only");
+    out->isa = oracle_spec_isa(value);
+    if (!out->isa) wrong = "is not portable, avx2, avx512 or neon";
+  }
   if (row->kind == ORACLE_SPEC_DTYPE) {
     out->dtype = rounding_dtype(value);
     if (!out->dtype || out->dtype == TWH_F64) wrong = "is not f32, f16 or bf16";
   }
   if (!wrong && !strcmp(row->key, "cost_us") && !(out->cost_us > 0)) wrong = "is not above zero";
+  if (!wrong && row->bits && row->kind == ORACLE_SPEC_REAL && !(*(double *)field >= 0)) wrong = "is less than zero";
+  if (!wrong && !strcmp(row->key, "depth") && (out->depth < 1 || out->depth > 64)) wrong = "is not in 1..64";
+  if (!wrong && !strcmp(row->key, "batch") && out->batch < 1) wrong = "is less than 1";
   if (!wrong && !strcmp(row->key, "scale")) out->has_scale = 1;
   return wrong ? complaint_make(error, EXIT_USAGE, "--oracle: %s: '%s' %s", row->key, value, wrong) : 0;
 }
@@ -117,11 +147,15 @@ static int oracle_spec_name(oracle_spec *out, char *name, complaint *error)
     out->kind = ORACLE_SPEC_BLIS;
   } else if (!strcmp(name, "reference")) {
     out->kind = ORACLE_SPEC_REFERENCE;
+  } else if (!strcmp(name, "cpu")) {
+    out->kind = ORACLE_SPEC_CPU;
+  } else if (!strcmp(name, "sim")) {
+    out->kind = ORACLE_SPEC_SIM;
   } else if (!strncmp(name, "plugin:", 7) && name[7]) {
     out->kind = ORACLE_SPEC_PLUGIN;
     out->path = name + 7;
   } else {
-    return complaint_make(error, EXIT_USAGE, "--oracle: '%s' is not blis, reference or plugin:FILE.so", name);
+    return complaint_make(error, EXIT_USAGE, "--oracle: '%s' is not cpu, blis, reference, sim or plugin:FILE.so", name);
   }
   return 0;
 }
@@ -133,7 +167,7 @@ int oracle_spec_parse(const char *text, oracle_spec *out, complaint *error)
   int    failed;
 
   memset(out, 0, sizeof *out);
-  out->len = out->q_len = out->k_len = out->slots = out->qk = out->v = OPTIONS_ABSENT;
+  out->len = out->q_len = out->k_len = out->slots = out->qk = out->v = out->depth = out->batch = OPTIONS_ABSENT;
   out->dtype = TWH_F32;
   out->options = (char *)calloc(bytes, 1);
   if (!copy || !out->options) {

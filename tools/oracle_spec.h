@@ -5,7 +5,7 @@
 #include "complaint.h"
 #include "twoheads.h"
 
-enum { ORACLE_SPEC_BLIS = 1, ORACLE_SPEC_REFERENCE, ORACLE_SPEC_PLUGIN };
+enum { ORACLE_SPEC_BLIS = 1, ORACLE_SPEC_REFERENCE, ORACLE_SPEC_PLUGIN, ORACLE_SPEC_SIM, ORACLE_SPEC_CPU };
 
 typedef struct oracle_spec {
   int      kind;
@@ -16,6 +16,9 @@ typedef struct oracle_spec {
   uint32_t flags;      /* TWH_ORACLE_LSE and TWH_ORACLE_LSE_BASE2 */
   int      has_scale;
   double   scale, softcap, cost_us; /* cost_us: 0 = not given */
+  int32_t  isa;                     /* cpu: TWH_CPU_ISA_* */
+  double   batch_us, call_us, gbps; /* sim: of sim_parameters */
+  int64_t  depth, batch;            /* sim: the same; and calls in a batch; OPTIONS_ABSENT = not given */
 } oracle_spec;
 
 /* Parse NAME[,key=value|flag...]. Every mistake is one of usage. On success the caller calls oracle_spec_finish. */

@@ -12,7 +12,9 @@
 #include "oracles.h"
 #include "reference/reference.h"
 #include "rounding.h"
+#include "sim.h"
 #include "wording.h"
+#include "twoheads_cpu.h"
 #ifdef TWH_WITH_BLIS
 #  include "twoheads_blis.h"
 #endif
@@ -71,8 +73,33 @@ static int oracles_possible(const oracle_spec *spec, complaint *error)
 static twh_status oracles_register(const oracle_spec *spec, const twh_context *context, const twh_oracle_desc *desc,
                                    twh_oracle **out, twh_error *failure)
 {
+  twh_cpu_options cpu;
+
   if (spec->kind == ORACLE_SPEC_BLIS) return oracles_blis(context, desc, out, failure);
+  if (spec->kind == ORACLE_SPEC_CPU) {
+    twh_cpu_options_init(&cpu);
+    cpu.isa = spec->isa;
+    return twh_cpu_oracle_create(context, desc, &cpu, out, failure);
+  }
   return twh_reference_oracle_create(context, desc, NULL, out, failure);
+}
+
+/* The device and what it computes with have the same description, but for how many batches they take. */
+static twh_status oracles_sim(const oracle_spec *spec, const twh_context *context, const twh_oracle_desc *desc, twh_oracle **out,
+                              twh_error *failure)
+{
+  sim_parameters  parameters = { spec->batch_us, spec->call_us, spec->gbps, oracles_or(spec->depth, 2), NULL };
+  twh_oracle_desc own = *desc;
+  twh_status      status;
+
+  own.max_concurrent_batches = 0;
+  own.max_calls_per_batch = oracles_or(spec->batch, 8);
+  status = twh_reference_oracle_create(context, &own, NULL, &parameters.inner, failure);
+  if (status < 0) return status;
+  if (spec->cost_us == 0.0) own.cost_per_call = 0.0;
+  status = sim_create(context, &own, &parameters, out, failure);
+  if (status < 0) twh_oracle_destroy(parameters.inner);
+  return status;
 }
 
 /* Load a plugin. A name without a slash is a file here first; dlopen would look for it among the system's libraries only. */
@@ -103,7 +130,8 @@ int oracles_create(const oracle_spec *spec, const oracles_default *from, const t
     if (oracles_possible(spec, error)) return EXIT_FAILED;
     if (!(own.scale == own.scale)) own.scale = 1.0 / sqrt((double)oracles_or(spec->qk, own.qk_dim));
     oracles_describe(spec, &own, &desc);
-    status = oracles_register(spec, context, &desc, out, &failure);
+    status = spec->kind == ORACLE_SPEC_SIM ? oracles_sim(spec, context, &desc, out, &failure)
+                                           : oracles_register(spec, context, &desc, out, &failure);
   }
   return status < 0 ? wording_complain(error, &failure, "--oracle") : 0;
 }

@@ -68,7 +68,7 @@ is() {
 # it no expression, which fails.
 holds() {
   expression=$1
-  for key in max_abs_error one_call_error max_lse_error wall_s oracle_s utilisation calls lower_bound_calls workspace_bytes \
+  for key in max_abs_error one_call_error max_lse_error wall_s oracle_s busy_s idle_s utilisation calls lower_bound_calls workspace_bytes \
     calls_per_n_over_m full_tiles lower_tiles upper_tiles band_tiles host_tiles tiles slots_used estimated_s host_rows median_rel_error \
     max_rel_error sampled_keys drawn_tiles estimate_calls exact_calls_max error_bound median p95 exact_rows exact_calls samples_needed \
     logit_std measured_c measured_d repair_calls; do
@@ -200,8 +200,7 @@ run 0 run --q nowhere.npy --help
 refused 2 'no command'
 refused 2 "'walk'" walk
 refused 2 '--q-len' plan --oracle reference
-refused 2 '--oracle' plan --q-len 8
-refused 2 '--oracle' check
+refused 2 '--q-len' plan
 refused 2 '-o' run --q q --k k --v v --oracle reference
 refused 2 '--v' run --q q --k k -o o --oracle reference
 refused 2 "'--colour'" plan --colour --q-len 8 --oracle reference
@@ -529,6 +528,52 @@ run 0 run $small --causal --oracle reference,len=32,causal,v=17 && mv o.npy one.
 for threads in 2 3 64; do
   run 0 run $small --causal --oracle reference,len=32,causal,v=17 --threads $threads && same o.npy one.npy
 done
+
+# ---- the kernel of the CPU, which is the default ----------------------------------------------------------------------------------
+
+run 0 run $small --causal --verify --json && holds "$bound"
+run 0 run $small --causal --oracle cpu,len=25,isa=portable,nomask,lse --verify --json && holds "$bound" && is calls 40
+for dtype in f32 f16 bf16; do run 0 check --oracle cpu,len=32,dtype=$dtype,lse; done
+run 0 check
+run 0 plan --q-len 4096 --json && is calls 256
+refused 2 'isa' plan --q-len 64 --oracle cpu,isa=mmx
+refused 2 "'isa' goes with cpu" plan --q-len 64 --oracle reference,isa=avx2
+
+# ---- a simulated accelerator, and what happened when ---------------------------------------------------------------------------
+
+# traced KERNELS ARGUMENT...: run --trace writes a file that agrees with what the run prints (see timeline.py).
+traced() {
+  kernels=$1
+  shift
+  run 0 run "$@" --json --trace trace.json || return 1
+  if python3 "$source/tests/cli/timeline.py" trace.json stdout "$kernels" >stderr 2>&1 && [ ! -s stderr ]; then good
+  else bad "the trace of: twoheads run $*"; fi
+}
+
+sim=sim,len=25,v=17,nomask,batch_us=300,call_us=50,gbps=2
+run 0 run $small --oracle reference,len=25,v=17,nomask && mv o.npy one.npy
+for more in '' ,depth=1 ,depth=4,batch=3 ,depth=64,batch=1; do
+  traced 1 $small --oracle $sim$more && same o.npy one.npy && is calls 64
+  holds 'busy_s >= 0.0056 && idle_s >= 0 && wall_s >= busy_s'
+done
+run 0 run $small --oracle $sim && has '^accelerator  *[0-9.]* s   busy'
+traced 1 $small --causal --oracle reference,len=25,v=17,nomask --threads 2
+traced 1 $small --causal --oracle reference,len=25,lse,nomask --threads 3
+traced 1 $small --oracle reference,len=25,nomask --scale 9
+traced 1 $small --causal --oracle sim,len=25,nomask,depth=4,batch=2 --scale 9
+traced 2 $small --causal --oracle $sim,depth=3 --oracle reference,len=25,v=17,causal,cost_us=1
+traced 1 --random 1 --lens 30,1,70,4 --q-heads 2 --dim 8 --oracle sim,len=16,slots=3,lse --threads 2
+run 0 check --oracle sim,len=16,lse,call_us=5 --json
+echo old >trace.json
+refused 1 'qk is 8' run $small --causal --oracle sim,len=25,v=16,causal,qk=8 --trace trace.json
+if [ "$(cat trace.json)" = old ]; then good; else bad "a run that fails has written a trace"; fi
+refused 1 'cannot write' run $small --oracle $sim --trace no/such/folder.json
+refused 2 'same file' run $small --oracle $sim --trace o.npy
+refused 2 'no option of plan' plan --q-len 64 --oracle $sim --trace trace.json
+refused 2 "'depth' goes with sim" plan --q-len 64 --oracle reference,depth=2
+refused 2 'is not in 1..64' plan --q-len 64 --oracle sim,depth=65
+refused 2 'less than zero' plan --q-len 64 --oracle sim,call_us=-1
+refused 2 'less than 1' plan --q-len 64 --oracle sim,batch=0
 
 all=0
 # A sample of rows finds an error no larger than all rows have, and no exact zero.
