@@ -9,7 +9,6 @@
 #include "options.h"
 #include "oracle_spec.h"
 #include "rounding.h"
-#include "twoheads_cpu.h"
 
 enum { ORACLE_SPEC_WHOLE, ORACLE_SPEC_REAL, ORACLE_SPEC_DTYPE, ORACLE_SPEC_MASK, ORACLE_SPEC_LSE, ORACLE_SPEC_ISA };
 
@@ -57,14 +56,13 @@ static const oracle_spec_row *oracle_spec_find(const char *key, size_t length)
   return NULL;
 }
 
-/* TWH_CPU_ISA_* by its name; 0: there is none of that name. Whether this CPU has it is found when the kernel is made. */
+/* ORACLE_SPEC_* by its name; 0: there is none of that name. Whether this CPU has it is found when the kernel is made. */
 static int32_t oracle_spec_isa(const char *name)
 {
   static const char *const names[] = { "portable", "avx2", "avx512", "neon" };
-  static const int32_t     known[] = { TWH_CPU_ISA_PORTABLE, TWH_CPU_ISA_AVX2, TWH_CPU_ISA_AVX512, TWH_CPU_ISA_NEON };
 
   for (int i = 0; i < 4; ++i) {
-    if (!strcmp(name, names[i])) return known[i];
+    if (!strcmp(name, names[i])) return ORACLE_SPEC_PORTABLE + i;
   }
   return 0;
 }

@@ -7,6 +7,8 @@
 
 enum { ORACLE_SPEC_BLIS = 1, ORACLE_SPEC_REFERENCE, ORACLE_SPEC_PLUGIN, ORACLE_SPEC_SIM, ORACLE_SPEC_CPU };
 
+enum { ORACLE_SPEC_PORTABLE = 1, ORACLE_SPEC_AVX2, ORACLE_SPEC_AVX512, ORACLE_SPEC_NEON };
+
 typedef struct oracle_spec {
   int      kind;
   char    *path, *options;                  /* plugin: its file, and what is handed to it; else NULL. Owned. */
@@ -16,7 +18,7 @@ typedef struct oracle_spec {
   uint32_t flags;      /* TWH_ORACLE_LSE and TWH_ORACLE_LSE_BASE2 */
   int      has_scale;
   double   scale, softcap, cost_us; /* cost_us: 0 = not given */
-  int32_t  isa;                     /* cpu: TWH_CPU_ISA_* */
+  int32_t  isa;                     /* cpu: 0 = not given */
   double   batch_us, call_us, gbps; /* sim: of sim_parameters */
   int64_t  depth, batch;            /* sim: the same; and calls in a batch; OPTIONS_ABSENT = not given */
 } oracle_spec;

@@ -73,12 +73,13 @@ static int oracles_possible(const oracle_spec *spec, complaint *error)
 static twh_status oracles_register(const oracle_spec *spec, const twh_context *context, const twh_oracle_desc *desc,
                                    twh_oracle **out, twh_error *failure)
 {
-  twh_cpu_options cpu;
+  static const int32_t isa[] = { TWH_CPU_ISA_BEST, TWH_CPU_ISA_PORTABLE, TWH_CPU_ISA_AVX2, TWH_CPU_ISA_AVX512, TWH_CPU_ISA_NEON };
+  twh_cpu_options      cpu;
 
   if (spec->kind == ORACLE_SPEC_BLIS) return oracles_blis(context, desc, out, failure);
   if (spec->kind == ORACLE_SPEC_CPU) {
     twh_cpu_options_init(&cpu);
-    cpu.isa = spec->isa;
+    cpu.isa = isa[spec->isa];
     return twh_cpu_oracle_create(context, desc, &cpu, out, failure);
   }
   return twh_reference_oracle_create(context, desc, NULL, out, failure);

@@ -532,7 +532,7 @@ done
 # ---- the kernel of the CPU, which is the default ----------------------------------------------------------------------------------
 
 run 0 run $small --causal --verify --json && holds "$bound"
-run 0 run $small --causal --oracle cpu,len=25,isa=portable,nomask,lse --verify --json && holds "$bound" && is calls 40
+run 0 run $small --causal --oracle cpu,len=25,isa=portable,nomask,lse --verify --json && holds "$bound"
 for dtype in f32 f16 bf16; do run 0 check --oracle cpu,len=32,dtype=$dtype,lse; done
 run 0 check
 run 0 plan --q-len 4096 --json && is calls 256

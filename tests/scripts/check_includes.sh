@@ -43,7 +43,7 @@ for file in $(find lib/cpu -name '*.[ch]'); do allow "$file" twoheads.h twoheads
 for file in $(find lib/blis -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h twoheads_blis.h 'blis/*'; done
 for file in $(find lib/reference -name '*.[ch]' 2>/dev/null); do allow "$file" twoheads.h 'reference/*'; done
 for file in $(find tools -name '*.[ch]' 2>/dev/null); do
-  allow "$file" twoheads.h twoheads_blis.h twoheads_layers.h reference/reference.h 'tools/*'
+  allow "$file" twoheads.h twoheads_blis.h twoheads_cpu.h twoheads_layers.h reference/reference.h 'tools/*'
 done
 
 if grep -n -E '^ *# *include' include/twoheads.h | grep -v -E '<(stddef|stdint)\.h>'; then
