@@ -5,7 +5,8 @@
 #   make check     install what is missing, build with warnings as errors, and run every test and check
 #   make           the libraries (static and shared) and the command, in build/
 #   make install   PREFIX=/usr/local LIBDIR=$(PREFIX)/lib DESTDIR=
-#   make bench     build and run the benchmarks
+#   make bench [BENCH_ARGS=--quick]     build and run the benchmark: a table, and build/bench.json
+#   make bench-peers     compare with torch, onnxruntime and ggml, which pip fetches, and with a loop written by hand
 #   make asan | tsan      build with sanitizers in a folder of their own, and run the unit tests and the command's tests
 #   make deps | format-check | clean
 #
@@ -109,7 +110,7 @@ OBJECTS     := $(CORE_STATIC) $(CORE_SHARED) $(LAYERS_STATIC) $(LAYERS_SHARED) $
                $(addprefix $(BUILD)/static/docs/examples/,$(addsuffix .o,$(EXAMPLES) $(BLIS_EXAMPLES) $(BLIS_PROGRAMS))) \
                $(addprefix $(BUILD)/static/tests/bench/,$(addsuffix .o,$(BENCHES)))
 
-.PHONY: all demo demo-minilm run-demo-minilm check bench tests examples benches test install clean asan tsan format-check deps run-demo run-check run-bench FORCE
+.PHONY: all demo demo-minilm run-demo-minilm check bench bench-peers tests examples benches test install clean asan tsan format-check deps run-demo run-check run-bench run-bench-peers FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -190,6 +191,10 @@ $(BENCH_PROGS): $(BUILD)/%: $(BUILD)/static/tests/bench/%.o $(BENCH_O) $(ARCHIVE
 	@echo '  link    $@'
 	$(Q)$(LINK) -o $@ $< $(BENCH_O) $(ARCHIVES) $(ALL_LIBS)
 
+$(BUILD)/bench_loop.so: tests/bench/loop.c tests/bench/loop.h $(CORE_SO)
+	@echo '  link    $@'
+	$(Q)$(COMPILE) $(WARNINGS) -I. -DTWH_BUILD_SHARED $(LDFLAGS) -shared -o $@ $< -L$(BUILD) -ltwoheads $(CORE_LIBS)
+
 # As the author of a kernel would compile it: nothing of the project's but its public header.
 $(BUILD)/%_example.so: docs/examples/%.c include/twoheads.h $(BUILD)/flags
 	@echo '  link    $@'
@@ -247,7 +252,14 @@ bench:
 	@+$(SUBMAKE) run-bench
 
 run-bench: benches
-	@set -e; for bench in $(BENCH_PROGS); do echo "$$bench"; $$bench $(BENCH_ARGS); done
+	@$(BUILD)/bench --json $(BUILD)/bench.json $(BENCH_ARGS)
+
+bench-peers:
+	@tests/scripts/packages.sh peers
+	@+$(SUBMAKE) run-bench-peers
+
+run-bench-peers: $(CORE_SO) $(CPU_SO) $(BUILD)/bench_loop.so
+	@python3 tests/bench/compare.py $(BUILD) $(BENCH_ARGS)
 
 comma    := ,
 SANITIZE  = CFLAGS="-O2 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(1)"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make sure that what a make target needs is installed: packages.sh demo | minilm | check | all
+# Make sure that what a make target needs is installed: packages.sh demo | minilm | peers | check | all
 #
 # Looks for the thing itself, not for a package, so that a compiler or a BLIS from elsewhere counts. What is missing is
 # installed with apt-get where the user may (root, or sudo without a password); else this prints the one line to run.
@@ -21,7 +21,8 @@ look() {
   [ "${BLIS:-auto}" = no ] || has_header blis.h "$blis_flags" || need libblis-serial-dev
   [ "$what" = demo ] && return
   [ "$what" = check ] || python3 -m pip --version >/dev/null 2>&1 || need python3-pip
-  [ "$what" = minilm ] && return
+  [ "$what" = check ] || python3 -c 'import ensurepip' 2>/dev/null || need python3-venv
+  [ "$what" = minilm ] || [ "$what" = peers ] && return
   has_command g++ || need build-essential
   has_command pkg-config || need pkg-config
   has_command meson || need meson
@@ -34,8 +35,8 @@ look() {
 }
 
 case $what in
-  demo | minilm | check | all) ;;
-  *) echo "usage: packages.sh demo | minilm | check | all" >&2; exit 2 ;;
+  demo | minilm | peers | check | all) ;;
+  *) echo "usage: packages.sh demo | minilm | peers | check | all" >&2; exit 2 ;;
 esac
 
 look
