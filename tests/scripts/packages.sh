@@ -21,8 +21,9 @@ look() {
   [ "${BLIS:-auto}" = no ] || has_header blis.h "$blis_flags" || need libblis-serial-dev
   [ "$what" = demo ] && return
   [ "$what" = check ] || python3 -m pip --version >/dev/null 2>&1 || need python3-pip
+  [ "$what" = minilm ] && return
   [ "$what" = check ] || python3 -c 'import ensurepip' 2>/dev/null || need python3-venv
-  [ "$what" = minilm ] || [ "$what" = peers ] && return
+  [ "$what" = peers ] && return
   has_command g++ || need build-essential
   has_command pkg-config || need pkg-config
   has_command meson || need meson
