@@ -94,7 +94,7 @@ done
 blis=
 [ -e "$BUILD/libtwoheads-blis.so" ] && blis=-ltwoheads-blis
 $CC -pthread -o "$work/twoheads" "$BUILD/static/tools/main.o" "$BUILD/libtwoheads-tools.a" "$BUILD/libtwoheads-reference.a" -L"$BUILD" $blis \
-  -ltwoheads-layers -ltwoheads -Wl,-rpath-link,"$BUILD" -lm
+  -ltwoheads-layers -ltwoheads-cpu -ltwoheads -Wl,-rpath-link,"$BUILD" -lm
 verdict "the command links against the shared libraries" $?
 
 echo "$passed passed, $failed failed"
