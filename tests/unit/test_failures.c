@@ -161,7 +161,8 @@ static void case_C87_batches_and_threads_stop_too(void **state)
             assert_int_equal(error.call, s.oracle.failed_index);
             /* a batch may already be on its way on each other thread */
             assert_true(threads > 1 || s.oracle.calls_after_failure == 0);
-            assert_true(s.oracle.batches <= at + 1 + threads);
+            /* and others may begin until the failed one has come back, but none of the next wave, of 16 calls here */
+            assert_true(s.oracle.batches <= at + 1 + (threads > 1 ? 16 : 0));
           }
           failures_end(&s);
         }

@@ -164,8 +164,10 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
     const twh__kernel *kernel = &plan->kernels[k];
     int64_t            parts = twh__lower_parts(&kernel->lowering, kernel->lowering.reading);
-    layout->bundles =
-      twh__max(layout->bundles, twh__max(LAYOUT_WAVE_CALLS, kernel->calls_per_batch * kernel->concurrency) / parts);
+    int64_t            calls = kernel->calls_per_batch * kernel->concurrency;
+    /* of a kernel that has places for so many batches only, the other wave's must find theirs too */
+    if (!kernel->oracle->desc.submit) calls = twh__max(LAYOUT_WAVE_CALLS, calls);
+    layout->bundles = twh__max(layout->bundles, calls / parts);
     least = twh__max(least, kernel->concurrency);
     for (int32_t c = 0; c < TWH__CLASSES; ++c) bundles += twh__ceil_div(plan->tally.slots[k][c], kernel->lowering.slots);
   }
