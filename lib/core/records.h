@@ -259,7 +259,7 @@ static inline int64_t twh__tile_key(const twh__tile *tile, int64_t j)
  * would show. */
 typedef struct twh__state {
   double     *m, *a;                   /* node: (rows of the unit); leaf: (rows of the slot) */
-  double     *b;                       /* node: (rows, v_dim); leaf: NULL */
+  double     *b;                       /* node: (rows, v_dim), from unit row `row` on; leaf: NULL */
   double     *factor;                  /* leaf: (rows of the slot) */
   const char *out; /* leaf: unit row `row + i` at slot position at + i at_step, row_bytes apart; slices slice_bytes apart */
   int64_t     row_bytes, slice_bytes, slice_dim;
@@ -280,7 +280,7 @@ typedef struct twh__state {
 /* Where a state holds a unit's row, in m, a and factor: -1 if it says nothing about the row. */
 static inline int64_t twh__state_at(const twh__state *state, int64_t row)
 {
-  if (state->b) return row;
+  if (state->b) return row - state->row;
   if (row < state->row || row >= state->row + state->rows) return -1;
   return state->at + (row - state->row) * state->at_step;
 }

@@ -78,6 +78,15 @@ double twh__now(void);
 #  define TWH__CLONES
 #endif
 
+/* Before a loop whose turns do not depend on each other: what one writes, no other one reads. */
+#if defined(__clang__)
+#  define TWH__INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#  define TWH__INDEPENDENT _Pragma("GCC ivdep")
+#else
+#  define TWH__INDEPENDENT
+#endif
+
 /* ---- checked sizes: 1 on success, 0 on overflow (then *result is unspecified); operands must be >= 0 ---- */
 
 int twh__multiply(int64_t a, int64_t b, int64_t *result);

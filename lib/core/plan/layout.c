@@ -8,9 +8,11 @@
 
 enum {
   LAYOUT_CALLS_PER_BATCH = 8, /* where neither the kernel nor the caller sets a limit */
-  LAYOUT_WAVE_CALLS = 16,     /* at least: the more tiles of a unit come together, the fewer states are kept */
+  LAYOUT_LEAST_CALLS = 4,     /* of a wave: a unit's tiles, so that few states are kept, but no more: what they wrote is */
+  LAYOUT_WAVE_CALLS = 16,     /* to be in the cache still when it is read */
   LAYOUT_MOST_CALLS = 64,     /* of one batch: more would only take memory */
   LAYOUT_MOST_BATCHES = 256,  /* at the same time, whatever the kernel and the context would allow */
+  LAYOUT_CREW = 24,           /* threads that one of them can keep busy */
   LAYOUT_SUBMITTED = 4,       /* batches that a kernel has been given and has not finished, if it takes so many */
   LAYOUT_PANEL = 16,
   LAYOUT_WORKSPACE_LIMIT = 64 << 20,
@@ -135,22 +137,31 @@ static void layout_concurrency(const twh_plan *plan, const twh_plan_options *opt
   kernel->concurrency = twh__min(kernel->concurrency, LAYOUT_MOST_BATCHES);
 }
 
-/* Two waves where the kernel can be left alone, or does not use all threads. */
+/* Two waves where the kernel can be left alone, or one of the threads does the host's work. So many that all call the kernel would wait
+ * for that one: they do one wave after the other. */
 static int64_t layout_count_waves(const twh_plan *plan)
 {
-  int64_t most = 0;
+  int64_t most = 0, threads = plan->context->desc.parallelism;
 
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
     if (plan->kernels[k].oracle->desc.submit) return TWH__WAVES;
     most = twh__max(most, plan->kernels[k].concurrency);
   }
-  return most < plan->context->desc.parallelism ? TWH__WAVES : 1;
+  return threads > 1 && most <= LAYOUT_CREW ? TWH__WAVES : 1;
 }
 
 /* Of a row. */
 static int64_t layout_node_doubles(const twh_plan *plan)
 {
   return plan->shape.v_dim + 2 + (plan->estimate ? TWH__SPREAD(plan->shape.v_dim) : 0);
+}
+
+/* Of a kernel that sets no limits. */
+static int64_t layout_wave_calls(const twh_plan *plan)
+{
+  int64_t tiles = twh__max(plan->tally.max_unit_tiles, plan->tally.stream_tiles);
+
+  return twh__min(LAYOUT_WAVE_CALLS, twh__max(LAYOUT_LEAST_CALLS, tiles));
 }
 
 /* A wave keeps each kernel as busy as it may be. */
@@ -166,7 +177,7 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
     int64_t            parts = twh__lower_parts(&kernel->lowering, kernel->lowering.reading);
     int64_t            calls = kernel->calls_per_batch * kernel->concurrency;
     /* of a kernel that has places for so many batches only, the other wave's must find theirs too */
-    if (!kernel->oracle->desc.submit) calls = twh__max(LAYOUT_WAVE_CALLS, calls);
+    if (!kernel->oracle->desc.submit) calls = twh__max(calls, layout_wave_calls(plan));
     layout->bundles = twh__max(layout->bundles, calls / parts);
     least = twh__max(least, kernel->concurrency);
     for (int32_t c = 0; c < TWH__CLASSES; ++c) bundles += twh__ceil_div(plan->tally.slots[k][c], kernel->lowering.slots);
@@ -226,6 +237,7 @@ static int layout_states(const twh_plan *plan, twh__layout *layout)
   if (!twh__add(kept, layout->bundles * layout->slots + 1, &layout->nodes)) return 0;
   layout->nodes = twh__min(layout->nodes, twh__max(1, tally->all_tiles));
   /* four tiles or fewer merge only when the last of them is there */
+  layout->row_parts = twh__max(1, twh__min(plan->context->desc.parallelism, layout->node_rows / TWH__STATE_ROWS));
   layout->small_rows = twh__max(1, tally->stream_rows);
   each = tally->stream_tiles <= TWH__FAN ? twh__max(0, tally->stream_tiles - 1) : layout->tree_nodes;
   if (!twh__multiply(twh__min(streamed + waiting, layout->units), each, &layout->small_nodes)) return 0;

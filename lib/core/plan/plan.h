@@ -64,6 +64,7 @@ typedef struct twh__layout {
   int64_t rows;                          /* of the longest slot */
   int64_t leaves, nodes, small_nodes;    /* states: of a wave's tiles, merged ones, and merged ones of streamed units */
   int64_t node_rows, small_rows;
+  int64_t row_parts;                     /* into which rows are split for merging */
   int64_t q_blocks, k_blocks, v_blocks, bucket_blocks, mask_blocks; /* entries of the caches */
   twh__sizes most;                       /* over all kernels; v_slice_bytes: all slices of a block */
   int64_t bytes;                         /* of everything; the first of them are */

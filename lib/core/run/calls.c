@@ -241,7 +241,7 @@ void twh__run_progress(twh__run *run)
   twh__run_stop(run);
 }
 
-static void calls_make(twh__wave *wave, twh__batch *batch)
+void twh__wave_make(twh__wave *wave, twh__batch *batch)
 {
   twh__run   *run = wave->run;
   calls_batch entering = { run, batch };
@@ -330,25 +330,14 @@ static void calls_make_all(twh__wave *wave)
     b = wave->next < wave->batch_count ? wave->next++ : -1;
     pthread_mutex_unlock(wave->run->lock);
     if (b < 0) return;
-    calls_make(wave, &wave->batches[b]);
+    twh__wave_make(wave, &wave->batches[b]);
   }
 }
 
-typedef struct calls_beside {
-  twh__wave *wave;
-  void (*host)(void *arg);
-  void *arg;
-} calls_beside;
-
-static void calls_beside_task(void *arg, int64_t i)
+static void calls_make_task(void *arg, int64_t i)
 {
-  const calls_beside *beside = (const calls_beside *)arg;
-
-  if (i == 0 && beside->host) {
-    beside->host(beside->arg);
-  } else {
-    calls_make_all(beside->wave);
-  }
+  (void)i;
+  calls_make_all((twh__wave *)arg);
 }
 
 /* Some kernel can be left alone: the host works first, then waits for places. */
@@ -360,7 +349,7 @@ static void calls_after(twh__wave *wave, void (*host)(void *arg), void *arg)
     if (calls_oracle(wave, wave->next)->desc.submit) {
       calls_submit(wave, 1);
     } else {
-      calls_make(wave, &wave->batches[wave->next++]);
+      twh__wave_make(wave, &wave->batches[wave->next++]);
     }
   }
 }
@@ -369,7 +358,6 @@ void twh__wave_call(twh__wave *wave, void (*host)(void *arg), void *arg)
 {
   twh__run       *run = wave->run;
   const twh_plan *plan = run->plan;
-  calls_beside    beside = { wave, host, arg };
   int64_t         callers = 1;
 
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
@@ -380,16 +368,10 @@ void twh__wave_call(twh__wave *wave, void (*host)(void *arg), void *arg)
     callers = twh__max(callers, plan->kernels[k].concurrency);
   }
   callers = twh__min(callers, wave->batch_count);
-  if (run->serial) { /* repairs, beside another wave */
+  if (run->serial || callers <= 1) { /* serial: repairs, beside other waves */
     calls_make_all(wave);
-  } else if (host) {
-    run->serial = 1;
-    twh__parallel_for(plan->context, callers + 1, calls_beside_task, &beside);
-    run->serial = 0;
-  } else if (callers > 1) {
-    twh__parallel_for(plan->context, callers, calls_beside_task, &beside);
   } else {
-    calls_make_all(wave);
+    twh__parallel_for(plan->context, callers, calls_make_task, wave);
   }
 }
 

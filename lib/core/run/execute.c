@@ -123,8 +123,7 @@ static twh_status execute_read_tensors(twh__run *run, const twh_tensors *tensors
   return TWH__FAILED(status) ? status : execute_mask(run, own.mask, error);
 }
 
-/* Fill a wave and encode it. It stays empty when there is nothing left. */
-static twh_status execute_prepare(twh__run *run, twh__wave *wave, twh_error *error)
+twh_status twh__run_prepare(twh__run *run, twh__wave *wave, twh_error *error)
 {
   double     begun = twh__now();
   twh_status status = TWH_OK;
@@ -145,8 +144,7 @@ static twh_status execute_prepare(twh__run *run, twh__wave *wave, twh_error *err
   return status;
 }
 
-/* Make results of what the kernel has returned for a wave; then it is empty. */
-static twh_status execute_complete(twh__run *run, twh__wave *wave, twh_error *error)
+twh_status twh__run_complete(twh__run *run, twh__wave *wave, twh_error *error)
 {
   double     begun = twh__now();
   twh_status status = twh__wave_decode(wave, error);
@@ -182,8 +180,8 @@ static void execute_host(void *arg)
   execute_beside *beside = (execute_beside *)arg;
 
   beside->status = TWH_OK;
-  if (beside->wave->count > 0) beside->status = execute_complete(beside->run, beside->wave, beside->error);
-  if (!TWH__FAILED(beside->status)) beside->status = execute_prepare(beside->run, beside->wave, beside->error);
+  if (beside->wave->count > 0) beside->status = twh__run_complete(beside->run, beside->wave, beside->error);
+  if (!TWH__FAILED(beside->status)) beside->status = twh__run_prepare(beside->run, beside->wave, beside->error);
   if (TWH__FAILED(beside->status)) twh__run_stop(beside->run);
 }
 
@@ -191,23 +189,23 @@ static void execute_host(void *arg)
 static twh_status execute_alone(twh__run *run, twh_error *error)
 {
   twh__wave *wave = &run->work.waves[0];
-  twh_status status = execute_prepare(run, wave, error);
+  twh_status status = twh__run_prepare(run, wave, error);
 
   while (!TWH__FAILED(status) && wave->count > 0) {
     twh__wave_begin(wave);
     twh__wave_call(wave, NULL, NULL);
     status = twh__wave_wait(wave, error);
-    if (!TWH__FAILED(status)) status = execute_complete(run, wave, error);
-    if (!TWH__FAILED(status)) status = execute_prepare(run, wave, error);
+    if (!TWH__FAILED(status)) status = twh__run_complete(run, wave, error);
+    if (!TWH__FAILED(status)) status = twh__run_prepare(run, wave, error);
   }
   return status;
 }
 
-/* Two waves in turn: the kernel computes one while the host works on the other. */
+/* Two waves in turn: kernels that can be left alone compute one while the host works on the other. */
 static twh_status execute_overlapped(twh__run *run, twh_error *error)
 {
   twh__wave *now = &run->work.waves[0];
-  twh_status status = execute_prepare(run, now, error);
+  twh_status status = twh__run_prepare(run, now, error);
 
   if (TWH__FAILED(status) || now->count == 0) return status;
   twh__wave_begin(now);
@@ -221,9 +219,17 @@ static twh_status execute_overlapped(twh__run *run, twh_error *error)
       (void)twh__wave_wait(next, NULL);
       return TWH__FAILED(beside.status) ? beside.status : status;
     }
-    if (next->count == 0) return execute_complete(run, now, error);
+    if (next->count == 0) return twh__run_complete(run, now, error);
     now = next;
   }
+}
+
+static int execute_leaves_alone(const twh_plan *plan)
+{
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    if (plan->kernels[k].oracle->desc.submit) return 1;
+  }
+  return 0;
 }
 
 static twh_status execute_all(twh__run *run, twh_error *error)
@@ -231,7 +237,11 @@ static twh_status execute_all(twh__run *run, twh_error *error)
   twh_status status;
 
   if (!run->cursor.units) twh__run_write_empty(run);
-  status = run->plan->layout.waves == 1 ? execute_alone(run, error) : execute_overlapped(run, error);
+  if (run->plan->layout.waves == 1) {
+    status = execute_alone(run, error);
+  } else {
+    status = execute_leaves_alone(run->plan) ? execute_overlapped(run, error) : twh__run_crew(run, error);
+  }
   /* units whose last tiles a mask tensor hides */
   return TWH__FAILED(status) || !run->has_mask ? status : twh__wave_merge(&run->work.waves[0], error);
 }
@@ -252,7 +262,6 @@ static void execute_begin(twh__run *run, const uint8_t *units)
   twh__cursor_begin(&run->cursor, plan);
   run->cursor.units = units;
   twh__place_begin(run);
-  run->parallel_rows = twh__max(1, twh__min(plan->context->desc.parallelism, plan->layout.node_rows / 16));
 }
 
 twh_status twh__run_units(twh__run *run, char *workspace, const uint8_t *units, twh_error *error)

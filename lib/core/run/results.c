@@ -7,8 +7,6 @@
 
 #include "core/run/run.h"
 
-enum { RESULTS_ROWS = 16 }; /* merged together */
-
 void twh__run_result(const twh__run *run, const twh__bundle *bundle, const twh__attention *attention, int64_t b, int64_t s,
                      int64_t t, const twh__source *source, twh__result *result)
 {
@@ -204,18 +202,29 @@ static void results_write(const twh__run *run, const twh__unit *unit, const twh_
   twh__state_write(state, at, dim, twh__view_row(&run->out, span->batch, head, row), run->out.dtype, lse, run->lse.dtype);
 }
 
-/* All of the wave's work on a few rows: what one merge writes is still in the cache when the next one reads it. */
-static void results_rows(const twh__run *run, int64_t first, int64_t last)
+static twh__state *results_state(const twh__run *run, twh__state *passing, int32_t number)
 {
+  const twh__agenda *agenda = &run->work.agenda;
+
+  if (number < 0) return NULL;
+  return number < agenda->leaves + agenda->nodes ? &run->work.states[number]
+                                                 : &passing[number - agenda->leaves - agenda->nodes];
+}
+
+/* All of the wave's work on a lot of rows: what one merge writes is still in the cache when the next one reads it. */
+static void results_rows(const twh__run *run, twh__state *passing, int64_t first, int64_t last)
+{
+  for (int i = 0; i < TWH__PASSING; ++i) passing[i].row = first;
   for (int64_t w = 0; w < run->work.agenda.count; ++w) {
     const twh__merge *work = &run->work.agenda.work[w];
     const twh__state *from[TWH__FAN];
     int64_t           end = twh__min(last, work->rows);
-    for (int i = 0; i < TWH__FAN; ++i) from[i] = work->from[i] < 0 ? NULL : &run->work.states[work->from[i]];
+    for (int i = 0; i < TWH__FAN; ++i) from[i] = results_state(run, passing, work->from[i]);
     if (work->into >= 0) {
-      twh__state_merge(&run->work.states[work->into], from, first, end, run->plan->shape.v_dim);
+      twh__state_merge(results_state(run, passing, work->into), from, first, end, run->plan->shape.v_dim);
     } else {
-      for (int64_t r = first; r < end; ++r) results_write(run, &run->work.units[work->unit].unit, from[0], r, r);
+      for (int64_t r = first; r < end; ++r)
+        results_write(run, &run->work.units[work->unit].unit, from[0], twh__state_at(from[0], r), r);
     }
   }
 }
@@ -223,10 +232,11 @@ static void results_rows(const twh__run *run, int64_t first, int64_t last)
 static void results_rows_task(void *arg, int64_t i)
 {
   const twh__run *run = (const twh__run *)arg;
-  int64_t         block = run->plan->layout.node_rows, last = block * (i + 1) / run->parallel_rows;
+  int64_t         parts = run->plan->layout.row_parts, lots = twh__ceil_div(run->plan->layout.node_rows, TWH__LOT);
+  int64_t         last = lots * (i + 1) / parts;
 
-  for (int64_t first = block * i / run->parallel_rows; first < last; first += RESULTS_ROWS) {
-    results_rows(run, first, twh__min(last, first + RESULTS_ROWS));
+  for (int64_t lot = lots * i / parts; lot < last; ++lot) {
+    results_rows(run, run->work.passing + i * TWH__PASSING, lot * TWH__LOT, (lot + 1) * TWH__LOT);
   }
 }
 
@@ -289,7 +299,8 @@ twh_status twh__wave_merge(twh__wave *wave, twh_error *error)
   if (!results_finish_skipped(run) || !results_plan_all(wave)) {
     return twh__fail(error, TWH_E_MEMORY, "workspace: too few states (a defect of the library)");
   }
-  twh__run_parallel(run, run->parallel_rows, results_rows_task, run);
+  twh__agenda_pass_on(agenda);
+  twh__run_parallel(run, run->plan->layout.row_parts, results_rows_task, run);
   for (int64_t w = 0; w < agenda->count; ++w) {
     if (agenda->work[w].into < 0) twh__place_free_unit(run, agenda->work[w].unit);
   }

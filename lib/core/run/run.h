@@ -5,9 +5,9 @@
  *     call (calls.c)      batches, within the kernels' limits
  *     decode (results.c)  states from results, repairs, merges, finished rows
  *
- * execute.c checks the tensors and drives. Where the kernel can be left alone with a wave, or leaves threads, the host decodes the wave
- * before and encodes the next one meanwhile. Within a step everything may run in parallel. Nothing that threads do decides an
- * order, so results are bitwise the same however many there are. */
+ * execute.c checks the tensors and drives. Where kernels can be left alone with a wave, the host decodes the wave before and encodes the
+ * next one meanwhile; on several threads one of them does (crew.c). Nothing that threads do decides an order, so results are bitwise
+ * the same however many there are. */
 #ifndef TWH_CORE_RUN_H
 #define TWH_CORE_RUN_H
 
@@ -29,7 +29,6 @@ typedef struct twh__run {
   int64_t         free_bundles;        /* top of the stack of free bundles */
   int32_t         free_unit;           /* first of the free entries; -1: none */
   int64_t         unique;              /* blocks that no other tile can use, so far */
-  int64_t         parallel_rows;       /* parts into which rows are split for merging */
   int             serial;              /* 1: the host's work is one task beside the kernel's */
   uint8_t        *row_flags;           /* a byte for each row of q: 1: its error is too large; NULL: none is asked for */
   int64_t         first_call;          /* of this run; of an exact one behind those of the run before it */
@@ -92,12 +91,24 @@ void twh__place_free_unit(twh__run *run, int32_t entry);
 /* Find the wave's blocks and encode the missing ones; of repairs, the values of their bucket calls. */
 twh_status twh__wave_encode(twh__wave *wave, twh_error *error);
 
+/* Fill a wave and encode it. It stays empty when there is nothing left. */
+twh_status twh__run_prepare(twh__run *run, twh__wave *wave, twh_error *error);
+
+/* Make results of what the kernel has returned for a wave; then it is empty. */
+twh_status twh__run_complete(twh__run *run, twh__wave *wave, twh_error *error);
+
+/* Compute all waves on as many threads as there are. */
+twh_status twh__run_crew(twh__run *run, twh_error *error);
+
 /* Prepare the wave's calls; those of kernels that can be left alone with them begin. */
 void twh__wave_begin(twh__wave *wave);
 
-/* Make the calls that were not begun, on as many threads as the kernels allow, and host(arg) too: beside them, where threads are
- * left. host may be NULL. */
+/* Make the calls that were not begun, on as many threads as the kernels allow, and run host(arg) before them if kernels can be left
+ * alone; host may be NULL. */
 void twh__wave_call(twh__wave *wave, void (*host)(void *arg), void *arg);
+
+/* Make the calls of one batch that was not begun, on this thread. */
+void twh__wave_make(twh__wave *wave, twh__batch *batch);
 
 /* Wait for all of them. TWH_E_ORACLE, TWH_E_CANCELLED. */
 twh_status twh__wave_wait(twh__wave *wave, twh_error *error);

@@ -131,6 +131,19 @@ static void workspace_nodes(workspace_carver *carver, const twh_plan *plan, twh_
   }
 }
 
+static void workspace_agenda(workspace_carver *carver, const twh__layout *layout, twh__agenda *agenda)
+{
+  int64_t nodes = layout->nodes + layout->small_nodes;
+
+  /* a wave plans at most one piece of work per state, and a result per unit */
+  agenda->work = WORKSPACE_ARRAY(carver, twh__merge, 2 * layout->leaves + nodes + layout->units);
+  agenda->free_nodes[0] = WORKSPACE_ARRAY(carver, int32_t, layout->nodes);
+  agenda->free_nodes[1] = WORKSPACE_ARRAY(carver, int32_t, layout->small_nodes);
+  agenda->marks = WORKSPACE_ARRAY(carver, int32_t, nodes);
+  agenda->leaves = (int32_t)layout->leaves;
+  agenda->nodes = (int32_t)nodes;
+}
+
 static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh__workspace *workspace)
 {
   const twh__layout *layout = &plan->layout;
@@ -140,11 +153,9 @@ static void workspace_states(workspace_carver *carver, const twh_plan *plan, twh
   workspace_nodes(carver, plan, &workspace->neutral, 1, 1);
   workspace_nodes(carver, plan, workspace->states + layout->leaves, layout->nodes, layout->node_rows);
   workspace_nodes(carver, plan, workspace->states + layout->leaves + layout->nodes, layout->small_nodes, layout->small_rows);
-  /* a wave plans at most one piece of work per state, and a result per unit */
-  workspace->agenda.work = WORKSPACE_ARRAY(carver, twh__merge, 2 * layout->leaves + nodes + layout->units);
-  workspace->agenda.free_nodes[0] = WORKSPACE_ARRAY(carver, int32_t, layout->nodes);
-  workspace->agenda.free_nodes[1] = WORKSPACE_ARRAY(carver, int32_t, layout->small_nodes);
-  workspace->agenda.leaves = (int32_t)layout->leaves;
+  workspace->passing = WORKSPACE_ARRAY(carver, twh__state, layout->row_parts * TWH__PASSING);
+  workspace_nodes(carver, plan, workspace->passing, layout->row_parts * TWH__PASSING, TWH__LOT);
+  workspace_agenda(carver, layout, &workspace->agenda);
   if (plan->estimate != TWH_ESTIMATE_DOUBLED) return;
   workspace->centres = (double *)(void *)workspace_take(carver, layout->waves * layout->leaves,
                                                         TWH__CENTRE(plan->shape.v_dim) * (int64_t)sizeof(double), 64);

@@ -92,6 +92,7 @@ typedef struct twh__workspace {
   int32_t          *unit_chains;   /* (unit_chain_count), a power of two */
   int32_t           unit_chain_count;
   twh__state       *states;        /* (layout.leaves + layout.nodes + layout.small_nodes) */
+  twh__state       *passing;       /* (layout.row_parts, TWH__PASSING) */
   double           *centres;       /* of squares: TWH__CENTRE(v_dim) for each tile of all buffers */
   twh__state        neutral;       /* one row, for rows that see nothing */
   twh__agenda       agenda;

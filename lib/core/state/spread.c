@@ -102,7 +102,8 @@ static void spread_add_norms(spread_part *part, int64_t dim)
 
 void twh__spread_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t row, int64_t dim)
 {
-  double     *to = into->spread + row * TWH__SPREAD(dim), sums[SPREAD_COLUMNS] = { -(double)INFINITY, 0, 0, 0 };
+  double *to = into->spread + twh__state_at(into, row) * TWH__SPREAD(dim),
+         sums[SPREAD_COLUMNS] = { -(double)INFINITY, 0, 0, 0 };
   spread_part part[TWH__FAN];
 
   for (int i = 0; i < TWH__FAN; ++i) {

@@ -38,145 +38,268 @@ TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at,
   }
 }
 
-/* Most of the work of most executes: a row of four leaves in f32, in one pass. */
-TWH__CLONES static void state_add_leaves(double *to, const float *const b[TWH__FAN], const double w[TWH__FAN],
-                                         const double f[TWH__FAN], int64_t n)
-{
-  const float *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
-  double       w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3], f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3];
+/* Rows that follow each other of one of the states: in f32 as a kernel wrote them, or a node's. */
+typedef struct state_rows {
+  const char *first; /* NULL: the state is missing */
+  int64_t     row_bytes;
+  int         narrow;
+} state_rows;
 
-  for (int64_t c = 0; c < n; ++c) {
-    to[c] = (w0 * (f0 * (double)b0[c]) + w1 * (f1 * (double)b1[c])) + (w2 * (f2 * (double)b2[c]) + w3 * (f3 * (double)b3[c]));
+static const float *state_narrow(const state_rows *rows, int64_t r)
+{
+  return (const float *)(const void *)(rows->first + r * rows->row_bytes);
+}
+
+static const double *state_wide(const state_rows *rows, int64_t r)
+{
+  return (const double *)(const void *)(rows->first + r * rows->row_bytes);
+}
+
+/* Most of the work of most executes: four leaves. */
+TWH__CLONES static void state_add_leaves(double *to, const state_rows from[TWH__FAN], const twh__weights *weights, int64_t rows,
+                                         int64_t dim)
+{
+  for (int64_t r = 0; r < rows; ++r, to += dim) {
+    const float *b0 = state_narrow(&from[0], r), *b1 = state_narrow(&from[1], r), *b2 = state_narrow(&from[2], r),
+                *b3 = state_narrow(&from[3], r);
+    double w0 = weights->w[0][r], w1 = weights->w[1][r], w2 = weights->w[2][r], w3 = weights->w[3][r];
+    TWH__INDEPENDENT
+    for (int64_t c = 0; c < dim; ++c) {
+      to[c] = (w0 * (double)b0[c] + w1 * (double)b1[c]) + (w2 * (double)b2[c] + w3 * (double)b3[c]);
+    }
   }
 }
 
-/* The same for four nodes; one of them may be the result. */
-TWH__CLONES static void state_add_nodes(double *to, const double *const b[TWH__FAN], const double w[TWH__FAN], int64_t n)
+/* Four nodes; one of them may be the result. */
+TWH__CLONES static void state_add_nodes(double *to, const state_rows from[TWH__FAN], const twh__weights *weights, int64_t rows,
+                                        int64_t dim)
 {
-  const double *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
-  double        w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
-
-  for (int64_t c = 0; c < n; ++c) to[c] = (w0 * b0[c] + w1 * b1[c]) + (w2 * b2[c] + w3 * b3[c]);
-}
-
-/* What the four states are alike in: 1 leaves whose outputs lie together in f32, 2 nodes, 0 nothing. */
-static int state_kind(const twh__state *const from[TWH__FAN], int64_t dim)
-{
-  int leaves = 0, nodes = 0;
-
-  for (int i = 0; i < TWH__FAN; ++i) {
-    if (!from[i]) return 0;
-    nodes += from[i]->b != NULL;
-    leaves += !from[i]->b && from[i]->dtype == TWH_F32 && from[i]->slice_dim >= dim;
+  for (int64_t r = 0; r < rows; ++r, to += dim) {
+    const double *b0 = state_wide(&from[0], r), *b1 = state_wide(&from[1], r), *b2 = state_wide(&from[2], r),
+                 *b3 = state_wide(&from[3], r);
+    double w0 = weights->w[0][r], w1 = weights->w[1][r], w2 = weights->w[2][r], w3 = weights->w[3][r];
+    TWH__INDEPENDENT
+    for (int64_t c = 0; c < dim; ++c) to[c] = (w0 * b0[c] + w1 * b1[c]) + (w2 * b2[c] + w3 * b3[c]);
   }
-  return leaves == TWH__FAN ? 1 : nodes == TWH__FAN ? 2 : 0;
 }
 
-static void state_merge_leaves(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
-                               const double w[TWH__FAN], int64_t dim)
-{
-  const float *b[TWH__FAN];
-  double       factor[TWH__FAN];
-
-  for (int i = 0; i < TWH__FAN; ++i) {
-    b[i] = (const float *)(const void *)(from[i]->out + at[i] * from[i]->row_bytes);
-    factor[i] = from[i]->factor[at[i]];
+/* One half of the sum, x and y or x alone, is added to what stands there, or with `first` set: `zero` is then what a missing other
+ * half adds, -0.0 if there is one still to come. */
+#define STATE_HALF(half) \
+  if (first) { \
+    TWH__INDEPENDENT \
+    for (int64_t c = 0; c < dim; ++c) to[c] = (half) + zero; \
+  } else { \
+    TWH__INDEPENDENT \
+    for (int64_t c = 0; c < dim; ++c) to[c] = to[c] + (half); \
   }
-  state_add_leaves(to, b, w, factor, dim);
-}
 
-static void state_merge_nodes(double *to, const twh__state *const from[TWH__FAN], int64_t r, const double w[TWH__FAN],
-                              int64_t dim)
+TWH__CLONES static void state_add_pair(double *to, const state_rows *x, const double *wx, const state_rows *y, const double *wy,
+                                       int first, double zero, int64_t rows, int64_t dim)
 {
-  const double *b[TWH__FAN];
-
-  for (int i = 0; i < TWH__FAN; ++i) b[i] = from[i]->b + r * dim;
-  state_add_nodes(to, b, w, dim);
+  for (int64_t r = 0; r < rows; ++r, to += dim) {
+    const state_rows *other = y->first ? y : x;
+    const float      *nx = state_narrow(x, r), *ny = state_narrow(other, r);
+    const double     *dx = state_wide(x, r), *dy = state_wide(other, r), w0 = wx[r], w1 = wy[r];
+    if (!y->first) {
+      if (x->narrow) {
+        STATE_HALF(w0 * (double)nx[c] + 0.0)
+      } else {
+        STATE_HALF(w0 * dx[c] + 0.0)
+      }
+    } else if (x->narrow && y->narrow) {
+      STATE_HALF(w0 * (double)nx[c] + w1 * (double)ny[c])
+    } else if (x->narrow) {
+      STATE_HALF(w0 * (double)nx[c] + w1 * dy[c])
+    } else if (y->narrow) {
+      STATE_HALF(w0 * dx[c] + w1 * (double)ny[c])
+    } else {
+      STATE_HALF(w0 * dx[c] + w1 * dy[c])
+    }
+  }
 }
 
-/* Set what a state has of the rows [first, first + n); what it says nothing about, and all other rows, is neutral. */
-static void state_set_weights(twh__weights *weights, int i, const twh__state *from, int64_t first, int64_t n)
+TWH__CLONES static void state_copy_leaf(double *to, const state_rows *from, int64_t rows, int64_t dim)
+{
+  for (int64_t r = 0; r < rows; ++r, to += dim) {
+    const float *b = state_narrow(from, r);
+    for (int64_t c = 0; c < dim; ++c) to[c] = (double)b[c];
+  }
+}
+
+/* Any mixture of leaves and nodes, some of them missing. */
+static void state_add_mixed(double *to, const state_rows from[TWH__FAN], const twh__weights *weights, int64_t rows, int64_t dim)
+{
+  const state_rows *pair[2][2];
+  const double     *w[2][2];
+  int               there[2], begin;
+
+  for (int i = 0; i < 2; ++i) {
+    int swap = !from[2 * i].first;
+    for (int j = 0; j < 2; ++j) {
+      pair[i][j] = &from[2 * i + (j ^ swap)];
+      w[i][j] = weights->w[2 * i + (j ^ swap)];
+    }
+    there[i] = pair[i][0]->first != NULL;
+  }
+  /* the half that the result is part of, before it is overwritten */
+  begin = from[2].first == (const char *)to || from[3].first == (const char *)to || !there[0];
+  for (int i = 0; i < 2; ++i) {
+    int half = i ^ begin;
+    if (!there[half]) continue;
+    state_add_pair(to, pair[half][0], w[half][0], pair[half][1], w[half][1], i == 0, there[!half] ? -0.0 : 0.0, rows, dim);
+  }
+}
+
+/* Set what a state has of the rows [first, first + n); what it says nothing about, and all other rows, is neutral. Returns whether all
+ * of the rows lie where `rows` says, to be added as they are. */
+static int state_set_weights(twh__weights *weights, int i, const twh__state *from, int64_t first, int64_t n, int64_t dim,
+                             state_rows *rows)
 {
   double *a = weights->a[i], *m = weights->m[i];
-  int     known = from && (from->b || from->role != TWH__DRAWN_SQUARES);
+  int     known = from && (from->b || from->role != TWH__DRAWN_SQUARES), plain = 1;
+  int64_t at, step;
 
-  if (known && n == TWH__STATE_ROWS &&
-      (from->b || (from->at_step == 1 && first >= from->row && first + n <= from->row + from->rows))) {
-    const double *own_a = from->a + twh__state_at(from, first), *own_m = from->m + twh__state_at(from, first);
-    for (int r = 0; r < TWH__STATE_ROWS; ++r) a[r] = own_a[r];
-    for (int r = 0; r < TWH__STATE_ROWS; ++r) m[r] = own_m[r];
-    return;
+  rows->first = NULL;
+  rows->row_bytes = 0;
+  rows->narrow = 0;
+  if (!known || n < TWH__STATE_ROWS || (!from->b && (first < from->row || first + n > from->row + from->rows))) {
+    for (int64_t r = 0; r < TWH__STATE_ROWS; ++r) {
+      at = known && r < n ? twh__state_at(from, first + r) : -1;
+      a[r] = at < 0 ? 0 : from->a[at];
+      m[r] = at < 0 ? 0 : from->m[at];
+    }
+    return !from;
   }
-  for (int64_t r = 0; r < TWH__STATE_ROWS; ++r) {
-    int64_t at = known && r < n ? twh__state_at(from, first + r) : -1;
-    a[r] = at < 0 ? 0 : from->a[at];
-    m[r] = at < 0 ? 0 : from->m[at];
+  at = twh__state_at(from, first);
+  step = from->b ? 1 : from->at_step;
+  if (step == 1) {
+    memcpy(a, from->a + at, sizeof weights->a[i]);
+    memcpy(m, from->m + at, sizeof weights->m[i]);
+  } else {
+    for (int r = 0; r < TWH__STATE_ROWS; ++r) a[r] = from->a[at + r * step];
+    for (int r = 0; r < TWH__STATE_ROWS; ++r) m[r] = from->m[at + r * step];
+  }
+  for (int r = 0; r < TWH__STATE_ROWS; ++r) plain &= a[r] != 0;
+  if (from->b) {
+    rows->first = (const char *)(from->b + at * dim);
+    rows->row_bytes = dim * (int64_t)sizeof(double);
+    return plain;
+  }
+  for (int r = 0; r < TWH__STATE_ROWS; ++r) plain &= from->factor[at + r * step] == 1;
+  rows->first = from->out + at * from->row_bytes;
+  rows->row_bytes = step * from->row_bytes;
+  rows->narrow = 1;
+  return plain && from->dtype == TWH_F32 && from->slice_dim >= dim;
+}
+
+/* Whether a weight is 0, as no e^x of numbers nearby is: it must not meet whatever stands there. */
+static int state_has_zero(const twh__weights *weights, const state_rows from[TWH__FAN])
+{
+  int zero = 0;
+
+  for (int i = 0; i < TWH__FAN; ++i) {
+    for (int r = 0; r < TWH__STATE_ROWS && from[i].first; ++r) zero |= weights->w[i][r] == 0;
+  }
+  return zero;
+}
+
+/* A block of rows that all states have which are there at all. */
+static void state_merge_block(const twh__state *into, const state_rows from[TWH__FAN], const twh__weights *weights,
+                              int64_t first, int64_t dim)
+{
+  int64_t at = twh__state_at(into, first);
+  double *to = into->b + at * dim;
+  int     count = 0, narrow = 0, only = 0;
+
+  for (int i = 0; i < TWH__FAN; ++i) {
+    if (!from[i].first) continue;
+    only = i;
+    ++count;
+    narrow += from[i].narrow;
+  }
+  memcpy(into->m + at, weights->largest, sizeof weights->largest);
+  memcpy(into->a + at, weights->sum, sizeof weights->sum);
+  if (count == 1 && narrow == 1) {
+    state_copy_leaf(to, &from[only], TWH__STATE_ROWS, dim);
+  } else if (count == 1) {
+    if (from[only].first != (const char *)to) memcpy(to, from[only].first, (size_t)(TWH__STATE_ROWS * dim) * sizeof *to);
+  } else if (narrow == TWH__FAN) {
+    state_add_leaves(to, from, weights, TWH__STATE_ROWS, dim);
+  } else if (narrow == 0 && count == TWH__FAN) {
+    state_add_nodes(to, from, weights, TWH__STATE_ROWS, dim);
+  } else {
+    state_add_mixed(to, from, weights, TWH__STATE_ROWS, dim);
   }
 }
 
-/* Any mixture of nodes and leaves, some of them missing, piece by piece. */
+/* One row of any states, piece by piece. */
 static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], const int64_t at[TWH__FAN],
                             const double w[TWH__FAN], int64_t dim)
 {
   static const double zeros[TWH__STATE_PIECE] = { 0 };
   double              memory[TWH__FAN][TWH__STATE_PIECE];
-  const double       *part[TWH__FAN];
+  twh__weights        weights;
+  state_rows          part[TWH__FAN];
 
+  for (int i = 0; i < TWH__FAN; ++i) weights.w[i][0] = w[i];
   for (int64_t done = 0; done < dim; done += TWH__STATE_PIECE) {
     int64_t n = twh__min(TWH__STATE_PIECE, dim - done);
     for (int i = 0; i < TWH__FAN; ++i) {
-      part[i] = zeros;
-      if (w[i] == 0) continue; /* neutral, or nothing beside the others */
-      part[i] = from[i]->b ? from[i]->b + at[i] * dim + done : memory[i];
-      if (!from[i]->b) twh__state_read(memory[i], from[i], at[i], 1, done, n, dim);
+      const double *wide = zeros;
+      if (w[i] != 0)
+        wide = from[i]->b ? from[i]->b + at[i] * dim + done : memory[i]; /* 0: neutral, or nothing beside the others */
+      if (wide == memory[i]) twh__state_read(memory[i], from[i], at[i], 1, done, n, dim);
+      part[i].first = (const char *)wide;
+      part[i].row_bytes = 0;
     }
-    state_add_nodes(to + done, part, w, n);
+    state_add_nodes(to + done, part, &weights, 1, n);
   }
 }
 
 /* Row r, with the weights of row `t` of `weights`. */
 static void state_merge_row(const twh__state *into, const twh__state *const from[TWH__FAN], const twh__weights *weights,
-                            int64_t t, int64_t r, int kind, int64_t dim)
+                            int64_t t, int64_t r, int64_t dim)
 {
-  double  w[TWH__FAN], *to = into->b + r * dim;
-  int64_t at[TWH__FAN];
-  int     only = 0, count = 0, all = 1;
+  int64_t at[TWH__FAN], own = twh__state_at(into, r);
+  double  w[TWH__FAN], *to = into->b + own * dim;
+  int     only = 0, count = 0;
 
   for (int i = 0; i < TWH__FAN; ++i) {
     w[i] = weights->a[i][t] == 0 ? 0 : weights->w[i][t]; /* a NaN of the others is none of its business */
     at[i] = from[i] ? twh__state_at(from[i], r) : -1;
-    all &= w[i] != 0;
     if (weights->a[i][t] == 0) continue;
     only = i;
     ++count;
   }
-  if (into->spread) twh__spread_merge(into, from, r, dim); /* before anything of `into` changes */
-  into->m[r] = weights->largest[t];
-  into->a[r] = count == 0 ? 0 : weights->sum[t];
+  into->m[own] = weights->largest[t];
+  into->a[own] = count == 0 ? 0 : weights->sum[t];
   if (count == 0 || (count == 1 && from[only] == into)) return;
-  if (count == 1) {
-    for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
-      twh__state_read(to + c, from[only], at[only], 1, c, twh__min(TWH__STATE_PIECE, dim - c), dim);
-    }
-  } else if (kind == 0 || !all) {
-    state_merge_any(to, from, at, w, dim); /* a weight of 0 must not meet whatever stands there */
-  } else if (kind == 1) {
-    state_merge_leaves(to, from, at, w, dim);
-  } else {
-    state_merge_nodes(to, from, r, w, dim);
+  if (count > 1) {
+    state_merge_any(to, from, at, w, dim);
+    return;
+  }
+  for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
+    twh__state_read(to + c, from[only], at[only], 1, c, twh__min(TWH__STATE_PIECE, dim - c), dim);
   }
 }
 
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim)
 {
-  int          kind = state_kind(from, dim);
   twh__weights weights;
+  state_rows   rows[TWH__FAN];
 
   for (int64_t r = first, n; r < last; r += n) {
+    int plain = 1;
     n = twh__min(TWH__STATE_ROWS, last - r);
-    for (int i = 0; i < TWH__FAN; ++i) state_set_weights(&weights, i, from[i], r, n);
+    for (int i = 0; i < TWH__FAN; ++i) plain &= state_set_weights(&weights, i, from[i], r, n, dim, &rows[i]);
     twh__weights_set(&weights);
-    for (int64_t t = 0; t < n; ++t) state_merge_row(into, from, &weights, t, r + t, kind, dim);
+    for (int64_t t = 0; t < n && into->spread; ++t) twh__spread_merge(into, from, r + t, dim); /* before `into` changes */
+    if (plain && n == TWH__STATE_ROWS && !state_has_zero(&weights, rows)) {
+      state_merge_block(into, rows, &weights, r, dim);
+    } else {
+      for (int64_t t = 0; t < n; ++t) state_merge_row(into, from, &weights, t, r + t, dim);
+    }
   }
 }
 

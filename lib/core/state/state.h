@@ -12,7 +12,7 @@
 #include "core/view/view.h"
 
 enum { TWH__FAN = 4 /* states that merge at once */, TWH__STATE_PIECE = 64 /* columns that are read at once */,
-       TWH__STATE_ROWS = 16 /* and rows */ };
+       TWH__STATE_ROWS = 16 /* and rows */, TWH__LOT = 64 /* rows that are merged together */, TWH__PASSING = 8 /* states of a lot */ };
 
 /* Rows [first, last) of the node `into` become those of all states in `from` together, in this order; NULL: missing. into may
  * be one of them. A leaf is neutral for rows that its tile does not place. */
@@ -57,9 +57,10 @@ typedef struct twh__tree {
 } twh__tree;
 
 /* Work to be done in this order: the states of `from` (-1: missing) merge into node `into`, or, with into < 0, the state
- * from[0] is the result of unit entry `unit`. */
+ * from[0] is the result of unit entry `unit`. Behind the nodes come TWH__PASSING states that are one lot long. */
 typedef struct twh__merge {
   int32_t into, from[TWH__FAN], unit;
+  int32_t passing; /* 1: the result is read once more, by this agenda, and then never again */
   int64_t rows;    /* of the unit */
 } twh__merge;
 
@@ -70,7 +71,8 @@ typedef struct twh__agenda {
   int64_t     count;
   int32_t    *free_nodes[2];
   int64_t     free_count[2];
-  int32_t     leaves;
+  int32_t    *marks;          /* of twh__agenda_pass_on: (nodes) */
+  int32_t     leaves, nodes;  /* nodes: of both sizes */
 } twh__agenda;
 
 /* A state has arrived at (level, index): plans the merges that become possible. 0 when the tree is full or no node is free. */
@@ -82,6 +84,9 @@ int twh__tree_finish(twh__tree *tree, int32_t unit, twh__agenda *agenda);
 
 /* The wave ends: leaves that are still in the tree become nodes. 0 when no node is free. */
 int twh__tree_keep(twh__tree *tree, twh__agenda *agenda);
+
+/* The agenda is complete: let results that are needed within it only pass from work to work. */
+void twh__agenda_pass_on(twh__agenda *agenda);
 
 /* Nodes that a tree over n consecutive ordinals may need at the same time, with `late` of them out of order. */
 int32_t twh__tree_capacity(int64_t n, int32_t late);

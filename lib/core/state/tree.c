@@ -36,6 +36,7 @@ static int32_t tree_merge(const twh__tree *tree, twh__agenda *agenda, const int3
     merge->into = agenda->free_nodes[tree->small][--agenda->free_count[tree->small]];
   }
   merge->unit = -1;
+  merge->passing = 0;
   merge->rows = tree->rows;
   ++agenda->count;
   return merge->into;
@@ -125,6 +126,7 @@ int twh__tree_finish(twh__tree *tree, int32_t unit, twh__agenda *agenda)
   result->into = -1;
   for (int i = 0; i < TWH__FAN; ++i) result->from[i] = i == 0 ? tree->nodes[0].state : -1;
   result->unit = unit;
+  result->passing = 0;
   result->rows = tree->rows;
   agenda->free_nodes[tree->small][agenda->free_count[tree->small]++] = tree->nodes[0].state;
   tree->count = 0;
