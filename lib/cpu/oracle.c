@@ -6,9 +6,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Defaults of the limits. Small batches: nothing is gained by large ones on a CPU, and what a call wrote is still in the cache
- * when it is read. */
-enum { ORACLE_CONCURRENT_BATCHES = 64, ORACLE_CALLS_PER_BATCH = 4 };
+/* Defaults of the limits. Batches are just so large that handing them over costs nothing to speak of: threads share small ones evenly. */
+enum { ORACLE_CONCURRENT_BATCHES = 64, ORACLE_CALLS_PER_BATCH = 16, ORACLE_PAIRS_PER_BATCH = 1 << 18 };
+
+static int64_t cpu_oracle_calls_per_batch(const twh_oracle_desc *desc)
+{
+  double calls = ORACLE_PAIRS_PER_BATCH / ((double)desc->slots * (double)desc->q_len * (double)desc->k_len);
+
+  if (!(calls > 1)) return 1;
+  return calls < ORACLE_CALLS_PER_BATCH ? (int64_t)calls : ORACLE_CALLS_PER_BATCH;
+}
 
 static int32_t cpu_oracle_run(void *user, const twh_call *const *calls, int64_t n)
 {
@@ -88,7 +95,7 @@ twh_status twh_cpu_oracle_create(const twh_context *context, const twh_oracle_de
   kernel = (twh__cpu_kernel *)calloc(1, sizeof *kernel);
   if (kernel == NULL) return twh__cpu_refuse(error, TWH_E_MEMORY, "no memory for the kernel");
   if (full.max_concurrent_batches == 0) full.max_concurrent_batches = ORACLE_CONCURRENT_BATCHES;
-  if (full.max_calls_per_batch == 0) full.max_calls_per_batch = ORACLE_CALLS_PER_BATCH;
+  if (full.max_calls_per_batch == 0) full.max_calls_per_batch = cpu_oracle_calls_per_batch(&full);
   if (full.alignment == 0) full.alignment = 1; /* no more than the elements need, which is added by twh_oracle_create */
   full.run = cpu_oracle_run;
   full.release = cpu_oracle_release;

@@ -392,21 +392,23 @@ static void cpu_create_refuses_what_it_cannot_do(void **state)
 /* Limits that are not given, and alignment: no more than the elements need. */
 static void cpu_defaults_are_as_the_header_says(void **state)
 {
-  static const int64_t want[][3] = { { TWH_F32, LSE, 4 }, { TWH_BF16, 0, 2 }, { TWH_F16, LSE, 4 } };
+  static const int64_t want[][5] = { /* data type, flags, tokens, then alignment and calls per batch */
+    { TWH_F32, LSE, 4, 4, 16 }, { TWH_BF16, 0, 200, 2, 6 }, { TWH_F16, LSE, 512, 4, 1 }, { TWH_F32, LSE, 600, 4, 1 }
+  };
   int64_t              n;
   (void)state;
   for (n = 0; n < SUPPORT_COUNT(want); ++n) {
     twh_oracle_desc desc;
     twh_oracle     *oracle;
-    cpu_desc(&desc, 1, 4, 4, 4, 4);
+    cpu_desc(&desc, 1, want[n][2], want[n][2], 4, 4);
     desc.dtype = (int32_t)want[n][0];
     desc.flags = (uint32_t)want[n][1];
     oracle = cpu_oracle(&desc, TWH_CPU_ISA_BEST);
     twh_oracle_desc_init(&desc);
     assert_int_equal(twh_oracle_get_desc(oracle, &desc, NULL), TWH_OK);
-    assert_int_equal(desc.alignment, want[n][2]);
+    assert_int_equal(desc.alignment, want[n][3]);
     assert_int_equal(desc.max_concurrent_batches, 64);
-    assert_int_equal(desc.max_calls_per_batch, 4);
+    assert_int_equal(desc.max_calls_per_batch, want[n][4]);
     twh_oracle_destroy(oracle);
   }
 }
