@@ -176,7 +176,8 @@ enum {
   TWH_ORACLE_FEWER_KEYS        = 1 << 5, /* a call may have fewer keys than k_len ("any up to k_len") */
   TWH_ORACLE_FEWER_SLOTS       = 1 << 6, /* a call may have fewer slots */
   TWH_ORACLE_SCALE_PER_CALL    = 1 << 7, /* obeys twh_call.scale; desc.scale is not used */
-  TWH_ORACLE_F16_SCORES        = 1 << 8  /* rounds its scores (capped) to f16; the host then does the same to its own */
+  TWH_ORACLE_F16_SCORES        = 1 << 8, /* rounds its scores (capped) to f16; the host then does the same to its own */
+  TWH_ORACLE_BACKWARDS         = 1 << 9  /* with STRIDED: row strides of q, k and v may be negative too */
 };
 
 /* One operand of a call, (slots, rows, dim): element (s, r, c) is data[s*slot_stride + r*row_stride + c]. Frozen: stands in

@@ -57,7 +57,7 @@ static void bad_q_len(twh_oracle_desc *d) { d->q_len = -1; }
 static void bad_k_len(twh_oracle_desc *d) { d->k_len = 0; }
 static void bad_qk_dim(twh_oracle_desc *d) { d->qk_dim = 0; }
 static void bad_v_dim(twh_oracle_desc *d) { d->v_dim = INT64_MIN; }
-static void bad_flags(twh_oracle_desc *d) { d->flags = 1u << 9; }
+static void bad_flags(twh_oracle_desc *d) { d->flags = 1u << 10; }
 static void bad_flags_high(twh_oracle_desc *d) { d->flags = 1u << 31; }
 static void bad_base2_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_LSE_BASE2; }
 static void bad_empty_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_EMPTY_LSE_POS_INF; }
@@ -142,7 +142,7 @@ static const contract_refusal contract_refusals[] = {
   { "k_len", bad_k_len, TWH_E_ARGUMENT, "oracle.k_len is 0" },
   { "qk_dim", bad_qk_dim, TWH_E_ARGUMENT, "oracle.qk_dim is 0" },
   { "v_dim", bad_v_dim, TWH_E_ARGUMENT, "oracle.v_dim" },
-  { "flags", bad_flags, TWH_E_VERSION, "oracle.flags has unknown bits: 0x200" },
+  { "flags", bad_flags, TWH_E_VERSION, "oracle.flags has unknown bits: 0x400" },
   { "flags high", bad_flags_high, TWH_E_VERSION, "oracle.flags has unknown bits: 0x80000000" },
   { "base 2 without lse", bad_base2_alone, TWH_E_ARGUMENT, "TWH_ORACLE_LSE_BASE2" },
   { "empty lse without lse", bad_empty_alone, TWH_E_ARGUMENT, "TWH_ORACLE_EMPTY_LSE_POS_INF" },
@@ -341,7 +341,7 @@ static void oracle_create_everything_that_may_be_declared_is_accepted(void **sta
   twh_oracle_desc desc, got;
   (void)state;
   contract_desc(&desc);
-  desc.flags = (1u << 9) - 1;
+  desc.flags = (1u << 10) - 1;
   desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL | TWH_MASK_TENSOR;
   desc.scale = 0; /* one per call */
   desc.softcap = 30;

@@ -6,8 +6,8 @@
 
 #include "core/run/run.h"
 
-/* Which operand an id belongs to, in its low bits: blocks of different operands never share an id. */
-enum { WAVE_Q, WAVE_K, WAVE_V, WAVE_BUCKETS, WAVE_MASK };
+/* Which operand an id belongs to, in its low bits: blocks of different operands, or that go the other way, never share an id. */
+enum { WAVE_Q, WAVE_K, WAVE_V, WAVE_BUCKETS, WAVE_MASK, WAVE_BACKWARDS };
 
 void twh__run_kernel_source(const twh__run *run, const twh__kernel *kernel, twh__source *source)
 {
@@ -52,21 +52,30 @@ twh__attention *twh__wave_attention(const twh__wave *wave, int64_t i, twh__bundl
   return *slot < (*bundle)->filled ? &(*bundle)->slots[*slot] : NULL;
 }
 
+/* Rows of the host as a slot would have them, from `data` on; backwards: towards the tensor's beginning. */
+typedef struct wave_rows {
+  const twh__view *view;
+  const char      *data;
+  int64_t          rows;
+  int              backwards;
+} wave_rows;
+
 /* Use the host's rows as they are, if strides and alignment suit the kernel. Only `len` rows get an id: fewer of them at the
  * same address would be other bytes. */
-static int wave_borrow(const twh_oracle_desc *desc, const twh__view *view, const char *data, int64_t row_stride, int64_t rows,
-                       int64_t len, uint64_t kind, twh__operand *operand)
+static int wave_borrow(const twh_oracle_desc *desc, const wave_rows *host, int64_t row_stride, int64_t len, uint64_t kind,
+                       twh__operand *operand)
 {
-  if (view->dtype != desc->dtype || (uintptr_t)data % (uintptr_t)desc->alignment != 0) return 0;
-  if (rows > 1 && view->row_stride != row_stride * view->item) {
-    if (!(desc->flags & TWH_ORACLE_STRIDED) || view->row_stride < 0) return 0;
-    operand->block.row_bytes = view->row_stride;
-  } else {
-    operand->block.row_bytes = row_stride * view->item;
-  }
-  operand->block.data = data;
+  int64_t stride = host->backwards ? -host->view->row_stride : host->view->row_stride;
+
+  if (host->view->dtype != desc->dtype || (uintptr_t)host->data % (uintptr_t)desc->alignment != 0) return 0;
+  if (host->rows == 1) stride = row_stride * host->view->item;
+  if (stride != row_stride * host->view->item && !(desc->flags & TWH_ORACLE_STRIDED)) return 0;
+  if (stride < 0 && !(desc->flags & TWH_ORACLE_BACKWARDS)) return 0;
+  operand->block.row_bytes = stride;
+  operand->block.data = host->data;
   operand->note = NULL;
-  operand->id = rows == len ? ((uint64_t)(uintptr_t)data << 3 | kind) << 1 : 0;
+  if (host->backwards) kind += WAVE_BACKWARDS;
+  operand->id = host->rows == len ? ((uint64_t)(uintptr_t)host->data << 3 | kind) << 1 : 0;
   operand->encode = 0;
   return 1;
 }
@@ -116,22 +125,37 @@ static int64_t wave_form(const twh__attention *attention)
   return (form * TWH__READINGS + tile->reading) * TWH__MAX_KERNELS + tile->kernel;
 }
 
+/* Where a tile's rows lie if they fill the slot, in their order or the other way. */
+static int wave_place_rows(const twh__run *run, const twh__tile *tile, const twh__span *span, wave_rows *rows)
+{
+  int64_t head, row, last_head, last_row;
+  int     turned = tile->at_step < 0;
+
+  if (tile->rows != tile->slot_rows || tile->at != (turned ? tile->rows - 1 : 0) ||
+      (tile->at_step != 1 && tile->at_step != -1)) {
+    return 0;
+  }
+  twh__unit_row(&tile->unit, span, turned ? tile->row + tile->rows - 1 : tile->row, &head, &row);
+  twh__unit_row(&tile->unit, span, turned ? tile->row : tile->row + tile->rows - 1, &last_head, &last_row);
+  rows->view = &run->q;
+  rows->data = twh__view_row(&run->q, span->batch, head, row);
+  rows->rows = tile->rows;
+  rows->backwards = last_row < row;
+  return head == last_head;
+}
+
 static int wave_find_queries(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
 {
   const twh__tile       *tile = &attention->tiles[0];
   const twh_oracle_desc *desc = &kernel->oracle->desc;
   const twh__span       *span = &run->plan->spans[tile->unit.span];
   twh__key               key;
-  int64_t                head, row, last_head, last_row;
+  wave_rows              rows;
 
   wave_unique_key(run, &key);
   if (wave_is_plain(attention)) {
-    twh__unit_row(&tile->unit, span, tile->row, &head, &row);
-    twh__unit_row(&tile->unit, span, tile->row + tile->rows - 1, &last_head, &last_row);
-    if (kernel->lowering.q_factor == 1 && desc->qk_dim == run->plan->shape.qk_dim && tile->at == 0 && tile->at_step == 1 &&
-        tile->rows == tile->slot_rows && head == last_head && !span->mirrored &&
-        wave_borrow(desc, &run->q, twh__view_row(&run->q, span->batch, head, row), desc->q_row_stride, tile->rows, desc->q_len,
-                    WAVE_Q, &attention->q)) {
+    if (kernel->lowering.q_factor == 1 && desc->qk_dim == run->plan->shape.qk_dim && wave_place_rows(run, tile, span, &rows) &&
+        wave_borrow(desc, &rows, desc->q_row_stride, desc->q_len, WAVE_Q, &attention->q)) {
       return 1;
     }
     /* under a mask operand rows carry no codes */
@@ -147,23 +171,30 @@ static int64_t wave_key_head(const twh__run *run, const twh__tile *tile)
   return run->plan->shape.key_bias || run->plan->shape.alibi ? tile->unit.q_head : tile->unit.kv_head;
 }
 
-static int wave_is_in_place(const twh__run *run, const twh__tile *tile)
+/* Where a tile's keys lie in k or v if they fill the slot. */
+static int wave_place_keys(const twh__run *run, const twh__tile *tile, const twh__view *view, wave_rows *rows)
 {
-  return !tile->reversed && tile->keys == tile->slot_keys && !run->plan->spans[tile->unit.span].mirrored;
+  const twh__span *span = &run->plan->spans[tile->unit.span];
+  int64_t first = twh__span_key(span, twh__tile_key(tile, 0)), last = twh__span_key(span, twh__tile_key(tile, tile->keys - 1));
+
+  rows->view = view;
+  rows->data = twh__view_row(view, span->batch, tile->unit.kv_head, first);
+  rows->rows = tile->keys;
+  rows->backwards = last < first;
+  return tile->keys == tile->slot_keys;
 }
 
 static int wave_find_keys(twh__run *run, const twh__kernel *kernel, twh__attention *attention)
 {
   const twh__tile       *tile = &attention->tiles[0];
   const twh_oracle_desc *desc = &kernel->oracle->desc;
-  const twh__span       *span = &run->plan->spans[tile->unit.span];
+  wave_rows              rows;
   twh__key               key;
 
   wave_unique_key(run, &key);
   if (wave_is_plain(attention)) {
-    if (desc->qk_dim == run->plan->shape.qk_dim && wave_is_in_place(run, tile) &&
-        wave_borrow(desc, &run->k, twh__view_row(&run->k, span->batch, tile->unit.kv_head, twh__span_key(span, tile->key)),
-                    desc->k_row_stride, tile->keys, desc->k_len, WAVE_K, &attention->k)) {
+    if (desc->qk_dim == run->plan->shape.qk_dim && wave_place_keys(run, tile, &run->k, &rows) &&
+        wave_borrow(desc, &rows, desc->k_row_stride, desc->k_len, WAVE_K, &attention->k)) {
       return 1;
     }
     wave_key(&key, tile->unit.span, wave_key_head(run, tile), tile->key, tile->keys, wave_form(attention), tile->slot_keys);
@@ -175,15 +206,14 @@ static int wave_find_values(twh__run *run, const twh__kernel *kernel, twh__atten
 {
   const twh__tile       *tile = &attention->tiles[0];
   const twh_oracle_desc *desc = &kernel->oracle->desc;
-  const twh__span       *span = &run->plan->spans[tile->unit.span];
+  wave_rows              rows;
   int                    plain = tile->reading == TWH__READ_LSE || tile->reading == TWH__READ_BUCKET;
   twh__key               key;
 
   wave_unique_key(run, &key);
   if (wave_is_plain(attention)) {
-    if (plain && desc->v_dim == run->plan->shape.v_dim && wave_is_in_place(run, tile) &&
-        wave_borrow(desc, &run->v, twh__view_row(&run->v, span->batch, tile->unit.kv_head, twh__span_key(span, tile->key)),
-                    desc->v_row_stride, tile->keys, desc->k_len, WAVE_V, &attention->v)) {
+    if (plain && desc->v_dim == run->plan->shape.v_dim && wave_place_keys(run, tile, &run->v, &rows) &&
+        wave_borrow(desc, &rows, desc->v_row_stride, desc->k_len, WAVE_V, &attention->v)) {
       return 1;
     }
     /* the anchors' positions are part of the form: patches of one block may differ in them */
