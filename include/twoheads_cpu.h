@@ -47,7 +47,7 @@ TWH_DEFINE_INIT(twh_cpu_options)
  *   and user are this library's and must be zero. dtype: TWH_F32, TWH_F16 or TWH_BF16. out_dtype: TWH_F32, or dtype.
  *   mask_dtype: TWH_BOOL, TWH_F32, TWH_F16 or TWH_BF16. All other fields and flags as twh_oracle_create takes them, except
  *   TWH_ORACLE_F16_SCORES. Defaults that differ: max_concurrent_batches 0 = 64 (the kernel has no limit of its own),
- *   max_calls_per_batch 0 = calls of some 2^18 pairs of query and key together, 1 to 16; alignment 0 = the size of an element
+ *   max_calls_per_batch 0 = calls of some 2^16 pairs of query and key together, 1 to 16; alignment 0 = the size of an element
  *   (so that the host's memory is used as it lies wherever possible). Each batch that runs at the same time takes scratch memory
  *   (q and out of some blocks of 48 queries, about 256 KiB, and 128 keys and values in f32 where dtype is another), which the
  *   oracle keeps for the next one.

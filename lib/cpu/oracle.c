@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Defaults of the limits. Batches are just so large that handing them over costs nothing to speak of: threads share small ones evenly. */
-enum { ORACLE_CONCURRENT_BATCHES = 64, ORACLE_CALLS_PER_BATCH = 16, ORACLE_PAIRS_PER_BATCH = 1 << 18 };
+enum { ORACLE_CONCURRENT_BATCHES = 64, ORACLE_CALLS_PER_BATCH = 16, ORACLE_PAIRS_PER_BATCH = 1 << 16 };
 
 static int64_t cpu_oracle_calls_per_batch(const twh_oracle_desc *desc)
 {

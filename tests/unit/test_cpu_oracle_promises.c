@@ -393,7 +393,7 @@ static void cpu_create_refuses_what_it_cannot_do(void **state)
 static void cpu_defaults_are_as_the_header_says(void **state)
 {
   static const int64_t want[][5] = { /* data type, flags, tokens, then alignment and calls per batch */
-    { TWH_F32, LSE, 4, 4, 16 }, { TWH_BF16, 0, 200, 2, 6 }, { TWH_F16, LSE, 512, 4, 1 }, { TWH_F32, LSE, 600, 4, 1 }
+    { TWH_F32, LSE, 4, 4, 16 }, { TWH_BF16, 0, 100, 2, 6 }, { TWH_F16, LSE, 256, 4, 1 }, { TWH_F32, LSE, 300, 4, 1 }
   };
   int64_t              n;
   (void)state;

@@ -57,7 +57,8 @@ typedef struct twh__kernel {
 typedef struct twh__layout {
   int64_t alignment;
   int64_t waves;                         /* at the same time: 2 where the host can work while the kernel does */
-  int64_t bundles;                       /* in one wave */
+  int64_t bundles;                       /* in one wave, */
+  int64_t early, batch;                  /* which so many, a multiple of `batch`, are enough for where a unit's tiles end */
   int64_t panel;                         /* units that go through the key blocks together */
   int64_t units, tree_nodes;
   int64_t slots, slot_tiles, parts;      /* most of one bundle, of one slot, and calls with buckets of one bundle */

@@ -45,7 +45,7 @@ static int32_t place_unit(twh__run *run, const twh__tile *tile)
   *chain = at;
   entry->index = tile->unit_index;
   entry->unit = tile->unit;
-  entry->tiles_left = twh__plan_unit_tiles(run->plan, span, &tile->unit);
+  entry->tiles_left = entry->tiles_unplaced = twh__plan_unit_tiles(run->plan, span, &tile->unit);
   entry->tree.count = 0;
   entry->tree.rows = tile->unit.rows;
   entry->tree.small = span->streamed;
@@ -90,6 +90,14 @@ static void place_skip(twh__run *run, int32_t at)
   twh__place_free_unit(run, at);
 }
 
+/* All tiles of the unit are placed: its states need not wait for the next wave, if this one is large enough. */
+static int place_is_enough(const twh__run *run, const twh__wave *wave, int32_t unit)
+{
+  const twh__layout *layout = &run->plan->layout;
+
+  return run->work.units[unit].tiles_unplaced == 0 && wave->count >= layout->early && wave->count % layout->batch == 0;
+}
+
 twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error *error)
 {
   twh__tile   *tile = &run->tile;
@@ -101,6 +109,7 @@ twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error 
 
   *full = 0;
   if (unit < 0) return twh__fail(error, TWH_E_MEMORY, "workspace: too many units in flight (a defect of the library)");
+  --run->work.units[unit].tiles_unplaced;
   if (run->has_mask) {
     twh__source source;
     memset(&source, 0, sizeof source);
@@ -133,7 +142,7 @@ twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error 
   placement->unit = unit;
   placement->nan_row = -1;
   if (place.fills) place_close(run, wave, tile->kernel, class_number);
-  *full = wave->count == run->plan->layout.bundles;
+  *full = wave->count == run->plan->layout.bundles || place_is_enough(run, wave, unit);
   return TWH_OK;
 }
 

@@ -52,7 +52,8 @@ typedef struct twh__buffers {
 
 /* A unit that has tiles in flight. */
 typedef struct twh__unit_entry {
-  int64_t   index, tiles_left;   /* tiles_left < 0: free */
+  int64_t   index, tiles_left;   /* to be merged; < 0: free */
+  int64_t   tiles_unplaced;
   int32_t   next;                /* in its chain, or of the free ones; -1: last */
   twh__unit unit;
   twh__tree tree;
