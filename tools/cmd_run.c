@@ -121,20 +121,27 @@ static int cmd_run_devices(const setup *all, sim_figures *sum)
   return devices;
 }
 
-/* The run, with a file of what happened when if one is asked for. */
-static int cmd_run_traced(const options *given, const setup *all, cmd_run_result *result, complaint *error)
+/* The file of what happens when, if one is asked for; else *out stays. */
+static int cmd_run_open(const options *given, timeline **out, complaint *error)
 {
   timeline *trace;
   int       failed;
 
-  if (!given->trace) return cmd_run_execute(all, NULL, result, error);
+  if (!given->trace) return 0;
   trace = (timeline *)malloc(sizeof *trace);
   if (!trace) return complaint_make(error, EXIT_FAILED, "not enough memory for --trace");
   failed = timeline_open(given->trace, given->oracle, trace, error);
-  if (!failed) {
-    failed = cmd_run_execute(all, trace, result, error);
-    failed = timeline_close(trace, failed, error);
-  }
+  if (failed)
+    free(trace);
+  else
+    *out = trace;
+  return failed;
+}
+
+/* As outfile_close; NULL is no file. */
+static int cmd_run_close(timeline *trace, int failed, complaint *error)
+{
+  if (trace) failed = timeline_close(trace, failed, error);
   free(trace);
   return failed;
 }
@@ -217,11 +224,13 @@ static int cmd_run_judge(const options *given, const cmd_run_result *result, com
   return 0;
 }
 
+/* The trace stays open until nothing else can fail: a command that fails leaves none. */
 int cmd_run(const options *given, complaint *error)
 {
   setup          all;
   cmd_run_result result;
-  int            failed;
+  timeline      *trace = NULL;
+  int            failed, judged, closed;
 
   memset(&result, 0, sizeof result);
   failed = setup_create(given, OPTIONS_RUN, &all, error);
@@ -229,21 +238,23 @@ int cmd_run(const options *given, complaint *error)
   if (!failed && given->lse) failed = outfile_try(given->lse, error);
   if (!failed && given->trace) failed = outfile_try(given->trace, error);
   if (!failed) failed = cmd_run_allocate(given, &all.work, &result, error);
-  if (!failed) failed = cmd_run_traced(given, &all, &result, error);
+  if (!failed) failed = cmd_run_open(given, &trace, error);
+  if (!failed) failed = cmd_run_execute(&all, trace, &result, error);
   if (!failed && result.error.data) failed = outlook_read(&result.out, &result.error, &result.view, error);
   if (!failed && given->out) failed = npy_write(given->out, &result.out, error);
   if (!failed && given->lse) failed = npy_write(given->lse, &result.lse, error);
   if (!failed && given->verify) failed = verify_run(&all, &result.out, &result.lse, given->verify_rows, &result.errors, error);
-  if (!failed) {
+  judged = failed ? failed : cmd_run_judge(given, &result, error);
+  closed = cmd_run_close(trace, judged, error);
+  if (!failed && closed == judged) { /* figures are shown also where they are judged a failure */
     if (given->json)
       cmd_run_json(given, &all, &result);
     else
       cmd_run_text(given, &all, &result);
-    failed = cmd_run_judge(given, &result, error);
   }
   npy_free(&result.out);
   npy_free(&result.lse);
   npy_free(&result.error);
   setup_destroy(&all);
-  return failed;
+  return closed;
 }

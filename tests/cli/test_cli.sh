@@ -550,6 +550,9 @@ traced() {
   else bad "the trace of: twoheads run $*"; fi
 }
 
+# untraced: neither trace.json nor a temporary file of it is there.
+untraced() { ls trace.json* >/dev/null 2>&1 && bad 'a run that fails has left a trace' || good; }
+
 sim=sim,len=25,v=17,nomask,batch_us=300,call_us=50,gbps=2
 run 0 run $small --oracle reference,len=25,v=17,nomask && mv o.npy one.npy
 for more in '' ,depth=1 ,depth=4,batch=3 ,depth=64,batch=1; do
@@ -877,6 +880,25 @@ run 0 run $small --oracle plugin:./plugin.so --verify --json && is calls 9 && ho
 run 0 plan --q-len 80 --dim 4 --oracle plugin:./plugin.so,cost_us=100 --json && is calls 100 && is estimated_s 0.01
 run 0 plan --q-len 80 --dim 4 --oracle plugin:plugin.so --json && is calls 100
 refused 1 '77' run $small --oracle plugin:./plugin.so,fail
+# A run that fails leaves no trace: on bad arrays, where the kernel fails, and where something fails after the kernel.
+rm -f trace.json
+./make_npy wide.npy '<f4' normal:1:2 20 5
+refused 1 'wide.npy' run --q q.npy --k wide.npy --v v.npy -o o.npy --oracle plugin:./plugin.so --trace trace.json && untraced
+refused 1 'missing.npy' run --q q.npy --k k.npy --v missing.npy -o o.npy --oracle plugin:./plugin.so --trace trace.json && untraced
+refused 1 '77' run $small --oracle plugin:./plugin.so,fail --trace trace.json && untraced
+refused 1 '77' run $small --oracle plugin:./plugin.so,fail --trace trace.json --threads 2 && untraced
+if [ -c /dev/full ]; then
+  refused 1 '/dev/full' run --q q.npy --k k.npy --v v.npy -o /dev/full --oracle plugin:./plugin.so --trace trace.json && untraced
+  refused 1 '/dev/full' run $small --lse /dev/full --oracle plugin:./plugin.so --trace trace.json && untraced
+fi
+./make_npy nan.npy '<f4' constant:nan 20 4
+"$command" run --q nan.npy --k k.npy --v v.npy -o o.npy --oracle plugin:./plugin.so --verify --json --trace trace.json >stdout 2>stderr
+code=$?
+[ $code = 1 ] && grep -q NaN stderr && good || bad "NaN passes the comparison of a traced run: exit code $code"
+is max_abs_error null && untraced
+traced 1 $small --oracle plugin:./plugin.so && mv trace.json kept.json && cp kept.json trace.json
+refused 1 '77' run $small --oracle plugin:./plugin.so,fail --trace trace.json
+cmp -s kept.json trace.json && good || bad 'a run that fails has changed a trace'
 refused 1 '5' plan --q-len 80 --dim 4 --oracle plugin:./plugin.so,refuse
 refused 1 'twh_plugin_oracle' plan --q-len 80 --oracle plugin:./empty.so
 refused 1 'nowhere.so' plan --q-len 80 --oracle plugin:./nowhere.so
