@@ -135,8 +135,9 @@ typedef struct twh_context_desc {
   void  *(*allocate)(void *user, size_t bytes, size_t alignment);    /* alignment: a power of two; NULL on failure */
   void   (*release)(void *user, void *memory, size_t bytes);
   void   (*log)(void *user, int32_t level, const char *text);        /* one line, no newline at its end */
-  /* Run task(arg, i) for every i in [0, n), in any order, on any threads, and return when all are done. NULL: threads of the
-   * context's own do it, or with parallelism 1 the calling one. Results are bitwise the same however it is done. */
+  /* Run task(arg, i) for every i in [0, n), in any order, on any threads, and return when all are done. A task that has begun may
+   * wait, blocking its thread, for others that have begun too, never for one that has not. NULL: threads of the context's own do
+   * it, or with parallelism 1 the calling one. Results are bitwise the same however it is done. */
   void   (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
   void    *user;                                                     /* handed to every hook */
   int64_t  parallelism;  /* how many tasks run at the same time, the calling thread's among them; 0 = 1. With parallel_for a hint for

@@ -37,7 +37,8 @@ void bench_describe(twh_oracle_desc *desc, const bench_case *it)
   desc->dtype = it->dtype;
   desc->out_dtype = TWH_F32;
   desc->scale = 1 / sqrt((double)it->dim);
-  desc->flags = TWH_ORACLE_STRIDED | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_SLOTS;
+  desc->flags = TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS |
+                TWH_ORACLE_FEWER_SLOTS;
   if (!it->spare) desc->flags |= TWH_ORACLE_LSE;
   desc->mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL;
 }

@@ -224,6 +224,24 @@ static void support_case_suit(twh_oracle_desc *desc, const twh_problem *problem,
   support_case_strides(desc, random);
 }
 
+/* Rows that may go backwards, mostly where the host's will do as they lie; from numbers of its own. */
+static void support_case_backwards(support_case *made)
+{
+  support_random random = support_random_at(made->seed ^ 0xbac4, made->number);
+  for (int64_t i = 0; i < made->kernels; ++i) {
+    twh_oracle_desc *desc = &made->desc[i];
+    if (!(desc->flags & TWH_ORACLE_STRIDED) || support_one_in(&random, 4)) continue;
+    desc->flags |= TWH_ORACLE_BACKWARDS;
+    if (support_one_in(&random, 4)) continue;
+    desc->flags |= TWH_ORACLE_LSE;
+    desc->qk_dim = made->problem.qk_dim;
+    desc->v_dim = made->problem.v_dim;
+    desc->v_row_stride = desc->v_slot_stride = desc->out_row_stride = desc->out_slot_stride = 0;
+    desc->alignment = 1;
+    made->host_dtype = desc->dtype;
+  }
+}
+
 void support_case_make(support_case *made, uint64_t seed, uint64_t number)
 {
   static const int32_t hosts[] = { TWH_F32, TWH_F32, TWH_F64, TWH_F16, TWH_BF16 };
@@ -243,6 +261,7 @@ void support_case_make(support_case *made, uint64_t seed, uint64_t number)
     exact &= desc->mask_value == 0.0 && (desc->mask_dtype ? desc->mask_dtype : desc->dtype) == TWH_F32;
   }
   made->host_dtype = hosts[support_below(&random, 5)];
+  support_case_backwards(made);
   made->layout = (int32_t)support_below(&random, SUPPORT_LAYOUTS);
   made->tensor_flags = support_one_in(&random, 6) ? 0 : SUPPORT_LSE;
   if (support_one_in(&random, 5)) made->tensor_flags |= SUPPORT_SINKS;

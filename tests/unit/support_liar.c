@@ -7,6 +7,8 @@ static void liar_read(const liar *it, const twh_operand *operand, int64_t s, int
   int     dense = it->lie == STRIDES_AS_DECLARED;
   int64_t slot = dense ? dense_rows * dim : operand->slot_stride, row = dense ? dim : operand->row_stride;
   if (it->lie == SHARED_SLOTS_UNKNOWN && slot == 0) slot = dense_rows * dim;
+  if (it->lie == BACKWARDS_AS_DECLARED && row < 0) row = dim;
+  if (it->lie == BACKWARDS_AS_FORWARDS && row < 0) row = -row;
   for (int64_t c = 0; c < dim; ++c) to[c] = (float)support_load(operand->data, it->desc.dtype, s * slot + r * row + c);
 }
 

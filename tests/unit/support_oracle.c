@@ -77,6 +77,7 @@ static void support_expect_operand(support_oracle *oracle, const twh_call *call,
   uint64_t hash = 1469598103934665603u ^ (uint64_t)(rows * 1000003 + dim);
   int64_t  s, r, c, b, size = support_bytes(dtype), alignment = support_or(oracle->desc.alignment, 64);
   int      strided = (oracle->desc.flags & TWH_ORACLE_STRIDED) != 0, check = oracle->finite_only && &call->mask != operand;
+  int      backwards = (oracle->desc.flags & TWH_ORACLE_BACKWARDS) != 0 && &call->mask != operand;
   if (!operand->data) {
     support_break(oracle, call, what, 0, 1);
     return;
@@ -86,6 +87,9 @@ static void support_expect_operand(support_oracle *oracle, const twh_call *call,
     if (rows > 1) support_expect(oracle, call, what, operand->row_stride, row_stride);
     if (call->slots > 1) support_expect(oracle, call, what, operand->slot_stride, slot_stride);
   }
+  if (operand->row_stride < 0 && !backwards) support_break(oracle, call, what, operand->row_stride, 0);
+  oracle->backwards += operand->row_stride < 0;
+  if (operand->slot_stride < 0) support_break(oracle, call, what, operand->slot_stride, 0);
   for (s = 0; s < call->slots; ++s)
     for (r = 0; r < rows; ++r) {
       int64_t              at = s * operand->slot_stride + r * operand->row_stride;
@@ -205,7 +209,7 @@ void support_oracle_create(support_oracle *oracle, const twh_context *context, c
 void support_oracle_reset(support_oracle *oracle)
 {
   oracle->calls = oracle->batches = oracle->running = oracle->most_running = 0;
-  oracle->calls_after_failure = oracle->id_count = 0;
+  oracle->calls_after_failure = oracle->id_count = oracle->backwards = 0;
   oracle->failed = 0;
   oracle->broken[0] = 0;
 }

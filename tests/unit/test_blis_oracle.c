@@ -10,7 +10,7 @@
 #include "twoheads_blis.h"
 
 enum { LSE = TWH_ORACLE_LSE, BASE2 = TWH_ORACLE_LSE_BASE2, POS_INF = TWH_ORACLE_EMPTY_LSE_POS_INF };
-enum { STRIDED = TWH_ORACLE_STRIDED };
+enum { STRIDED = TWH_ORACLE_STRIDED, BACKWARDS = TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS };
 enum { FEWER = TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_SLOTS, PER_CALL = TWH_ORACLE_SCALE_PER_CALL };
 enum { NONE = TWH_MASK_NONE, CAUSAL = TWH_MASK_CAUSAL, TENSOR = TWH_MASK_TENSOR };
 
@@ -100,11 +100,11 @@ static const blis_case blis_cases[] = {
   /* strides */
   { "gaps", LSE | STRIDED, TENSOR, 3, 70, 90, 16, 8, 0, TWH_F32, TILE_GAPS, 0.25, 0, 1, 0.5 },
   { "gaps, causal", LSE | STRIDED, CAUSAL, 3, 170, 190, 16, 8, 0, TWH_BOOL, TILE_GAPS, 0.25, 0, 1, 0 },
-  { "reversed", LSE | STRIDED, TENSOR, 3, 170, 90, 16, 8, 0, TWH_BOOL, TILE_REVERSED, 0.25, 0, 1, 0.5 },
-  { "reversed, causal", LSE | STRIDED, CAUSAL, 3, 170, 190, 16, 9, -3, TWH_BOOL, TILE_REVERSED, 0.25, 0, 1, 0 },
-  { "reversed, one row", LSE | STRIDED, NONE, 3, 1, 1, 16, 9, 0, TWH_BOOL, TILE_REVERSED, 0.25, 0, 1, 0 },
-  { "overlap", LSE | STRIDED, NONE, 3, 170, 90, 16, 8, 0, TWH_BOOL, TILE_OVERLAP, 0.25, 0, 1, 0 },
-  { "overlap, causal", LSE | STRIDED, CAUSAL, 2, 170, 190, 16, 9, 2, TWH_BOOL, TILE_OVERLAP, 0.25, 0, 1, 0 },
+  { "reversed", LSE | BACKWARDS, TENSOR, 3, 170, 90, 16, 8, 0, TWH_BOOL, TILE_REVERSED, 0.25, 0, 1, 0.5 },
+  { "reversed, causal", LSE | BACKWARDS, CAUSAL, 3, 170, 190, 16, 9, -3, TWH_BOOL, TILE_REVERSED, 0.25, 0, 1, 0 },
+  { "reversed, one row", LSE | BACKWARDS, NONE, 3, 1, 1, 16, 9, 0, TWH_BOOL, TILE_REVERSED, 0.25, 0, 1, 0 },
+  { "overlap", LSE | BACKWARDS, NONE, 3, 170, 90, 16, 8, 0, TWH_BOOL, TILE_OVERLAP, 0.25, 0, 1, 0 },
+  { "overlap, causal", LSE | BACKWARDS, CAUSAL, 2, 170, 190, 16, 9, 2, TWH_BOOL, TILE_OVERLAP, 0.25, 0, 1, 0 },
 };
 
 static void blis_case_desc(const blis_case *made, twh_oracle_desc *desc)

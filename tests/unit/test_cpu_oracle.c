@@ -30,11 +30,11 @@ static const cpu_case cpu_cases[] = {
   { "bf16", LSE, NONE, 2, 70, 300, 80, 65, 0, BF, F, B, TILE_DECLARED, 0.1, 0, 1, 0 },
   { "bf16 out", LSE, CAUSAL, 2, 70, 90, 64, 67, 0, BF, BF, B, TILE_DECLARED, 0.125, 0, 1, 0 },
   { "bf16 mask", LSE, TENSOR, 2, 70, 90, 64, 67, 0, BF, BF, BF, TILE_DECLARED, 0.125, 0, 1, 0.5 },
-  { "bf16, reversed", LSE | STRIDED, TENSOR, 2, 70, 90, 33, 19, 0, BF, F, B, TILE_REVERSED, 0.125, 0, 1, 0.5 },
+  { "bf16, reversed", LSE | BACKWARDS, TENSOR, 2, 70, 90, 33, 19, 0, BF, F, B, TILE_REVERSED, 0.125, 0, 1, 0.5 },
   { "f16", LSE, NONE, 2, 70, 300, 80, 65, 0, H, F, B, TILE_DECLARED, 0.1, 0, 1, 0 },
   { "f16 out", LSE, CAUSAL, 2, 70, 90, 64, 67, 0, H, H, B, TILE_DECLARED, 0.125, 0, 1, 0 },
   { "f16 mask", LSE, TENSOR, 2, 70, 90, 64, 67, 0, H, H, H, TILE_DECLARED, 0.125, 0, 1, 0.5 },
-  { "f16, f32 mask, overlap", LSE | STRIDED, TENSOR, 2, 70, 90, 33, 19, 0, H, F, F, TILE_OVERLAP, 0.125, 0, 1, 0.5 },
+  { "f16, f32 mask, overlap", LSE | BACKWARDS, TENSOR, 2, 70, 90, 33, 19, 0, H, F, F, TILE_OVERLAP, 0.125, 0, 1, 0.5 },
   /* causal */
   { "causal", LSE, CAUSAL, 2, 200, 200, 16, 17, 0, F, F, B, TILE_DECLARED, 0.25, 0, 1, 0 },
   { "causal, 512", LSE, CAUSAL, 1, 512, 512, 8, 8, 0, F, F, B, TILE_DECLARED, 0.25, 0, 1, 0 },
@@ -73,15 +73,15 @@ static const cpu_case cpu_cases[] = {
   { "4 rows, causal, offset 200", LSE, CAUSAL, 2, 4, 300, 17, 33, 200, F, F, B, TILE_DECLARED, 0.25, 0, 1, 0 },
   { "4 rows, causal, empty rows", LSE | POS_INF, CAUSAL, 2, 4, 9, 17, 33, -2, F, F, B, TILE_DECLARED, 0.25, 0, 1, 0 },
   { "3 rows, bool mask, empty rows", LSE, TENSOR, 2, 3, 140, 16, 8, 0, F, F, B, TILE_DECLARED, 0.25, 0, 1, 1 },
-  { "4 rows, f16 mask, reversed", LSE | STRIDED, TENSOR, 2, 4, 140, 19, 11, 0, H, F, H, TILE_REVERSED, 0.25, 0, 1, 0.5 },
+  { "4 rows, f16 mask, reversed", LSE | BACKWARDS, TENSOR, 2, 4, 140, 19, 11, 0, H, F, H, TILE_REVERSED, 0.25, 0, 1, 0.5 },
   { "4 rows, softcap, f32 mask", LSE, TENSOR, 2, 4, 140, 19, 11, 0, F, F, F, TILE_DECLARED, -0.25, 5, 4, 0.5 },
   { "1 row, std 100", LSE, NONE, 1, 1, 256, 64, 65, 0, F, F, B, TILE_DECLARED, 0.125, 0, 100, 0 },
   /* strides */
   { "gaps", LSE | STRIDED, TENSOR, 3, 70, 90, 16, 8, 0, F, F, F, TILE_GAPS, 0.25, 0, 1, 0.5 },
   { "gaps, causal", LSE | STRIDED, CAUSAL, 3, 170, 190, 16, 8, 0, F, F, B, TILE_GAPS, 0.25, 0, 1, 0 },
-  { "reversed", LSE | STRIDED, TENSOR, 3, 170, 90, 16, 8, 0, F, F, B, TILE_REVERSED, 0.25, 0, 1, 0.5 },
-  { "reversed, causal", LSE | STRIDED, CAUSAL, 3, 170, 190, 16, 9, -3, F, F, B, TILE_REVERSED, 0.25, 0, 1, 0 },
-  { "overlap, causal", LSE | STRIDED, CAUSAL, 2, 170, 190, 16, 9, 2, F, F, B, TILE_OVERLAP, 0.25, 0, 1, 0 },
+  { "reversed", LSE | BACKWARDS, TENSOR, 3, 170, 90, 16, 8, 0, F, F, B, TILE_REVERSED, 0.25, 0, 1, 0.5 },
+  { "reversed, causal", LSE | BACKWARDS, CAUSAL, 3, 170, 190, 16, 9, -3, F, F, B, TILE_REVERSED, 0.25, 0, 1, 0 },
+  { "overlap, causal", LSE | BACKWARDS, CAUSAL, 2, 170, 190, 16, 9, 2, F, F, B, TILE_OVERLAP, 0.25, 0, 1, 0 },
 };
 
 static void cpu_case_desc(const cpu_case *made, twh_oracle_desc *desc)

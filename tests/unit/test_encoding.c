@@ -1,5 +1,5 @@
 /* Each key and value block is encoded once per order and panel, not once per tile; and not at all where the host's memory will
- * do as it lies. Rows that the host computes need no encoding at all. */
+ * do as it lies, forwards or backwards. Rows that the host computes need no encoding at all. */
 #include "support_slot.h"
 
 enum { ENCODING_M = 64, ENCODING_DIM = 16, ENCODING_KV_HEADS = 2 };
@@ -20,54 +20,74 @@ static const encoding_case encoding_cases[] = {
   { "a panel of two units", TWH_MASK_NONE, 0, 0, TWH_F16, 1, 1, 256, 900000, 2 * 256 },
 };
 
+static void encoding_desc(const encoding_case *row, twh_oracle_desc *desc)
+{
+  twh_oracle_desc_init(desc);
+  desc->slots = 1;
+  desc->q_len = desc->k_len = ENCODING_M;
+  desc->qk_dim = ENCODING_DIM;
+  desc->v_dim = ENCODING_DIM + row->spare;
+  desc->dtype = row->dtype;
+  desc->flags = row->flags;
+  desc->mask_modes = row->modes;
+  desc->scale = 0.25;
+  desc->alignment = 4;
+}
+
+static void encoding_problem(const encoding_case *row, twh_pattern *pattern, twh_problem *problem)
+{
+  twh_pattern_init(pattern);
+  pattern->flags = row->pattern;
+  twh_problem_init(problem);
+  problem->batch = 1;
+  problem->q_heads = 2 * ENCODING_KV_HEADS; /* two query heads share what is encoded */
+  problem->kv_heads = ENCODING_KV_HEADS;
+  problem->q_len = row->q_blocks * ENCODING_M;
+  problem->k_len = row->k_blocks * ENCODING_M;
+  problem->qk_dim = problem->v_dim = ENCODING_DIM;
+  problem->pattern = pattern;
+}
+
+/* Returns the number of encoded blocks. */
+static int64_t encoding_execute(const twh_oracle_desc *desc, const twh_problem *problem, int64_t workspace_limit,
+                                const support_tensors *tensors)
+{
+  twh_oracle      *oracle = NULL;
+  twh_plan_options limits;
+  twh_plan        *plan = NULL;
+  twh_run_options  options;
+  twh_run_stats    stats;
+
+  twh_plan_options_init(&limits);
+  limits.workspace_limit = workspace_limit;
+  twh_run_options_init(&options);
+  twh_run_stats_init(&stats);
+  options.stats = &stats;
+  assert_int_equal(twh_reference_oracle_create(NULL, desc, NULL, &oracle, NULL), TWH_OK);
+  assert_int_equal(twh_plan_create(NULL, problem, &oracle, 1, &limits, &plan, NULL), TWH_OK);
+  assert_int_equal(twh_plan_execute(plan, &tensors->all, &options, NULL), TWH_OK);
+  twh_plan_destroy(plan);
+  twh_oracle_destroy(oracle);
+  return stats.encoded_blocks;
+}
+
 static void encoding_run(const encoding_case *row)
 {
   const support_fill fill = { 1, 0, 0, 0, 0, 0 };
   support_random     random = support_random_at(1, 1);
   support_tensors    tensors;
   twh_oracle_desc    desc;
-  twh_oracle        *oracle = NULL;
   twh_problem        problem;
   twh_pattern        pattern;
-  twh_plan_options   limits;
-  twh_plan          *plan = NULL;
-  twh_run_options    options;
-  twh_run_stats      stats;
+  int64_t            encoded;
 
-  twh_oracle_desc_init(&desc);
-  desc.slots = 1;
-  desc.q_len = desc.k_len = ENCODING_M;
-  desc.qk_dim = ENCODING_DIM;
-  desc.v_dim = ENCODING_DIM + row->spare;
-  desc.dtype = row->dtype;
-  desc.flags = row->flags;
-  desc.mask_modes = row->modes;
-  desc.scale = 0.25;
-  desc.alignment = 4;
-  twh_pattern_init(&pattern);
-  pattern.flags = row->pattern;
-  twh_problem_init(&problem);
-  problem.batch = 1;
-  problem.q_heads = 2 * ENCODING_KV_HEADS; /* two query heads share what is encoded */
-  problem.kv_heads = ENCODING_KV_HEADS;
-  problem.q_len = row->q_blocks * ENCODING_M;
-  problem.k_len = row->k_blocks * ENCODING_M;
-  problem.qk_dim = problem.v_dim = ENCODING_DIM;
-  problem.pattern = &pattern;
-  twh_plan_options_init(&limits);
-  limits.workspace_limit = row->workspace_limit;
-  twh_run_options_init(&options);
-  twh_run_stats_init(&stats);
-  options.stats = &stats;
+  encoding_desc(row, &desc);
+  encoding_problem(row, &pattern, &problem);
   support_tensors_create(&tensors, &problem, TWH_F32, SUPPORT_DENSE, 0);
   support_tensors_fill(&tensors, &problem, &fill, &random);
-  assert_int_equal(twh_reference_oracle_create(NULL, &desc, NULL, &oracle, NULL), TWH_OK);
-  assert_int_equal(twh_plan_create(NULL, &problem, &oracle, 1, &limits, &plan, NULL), TWH_OK);
-  assert_int_equal(twh_plan_execute(plan, &tensors.all, &options, NULL), TWH_OK);
-  if (stats.encoded_blocks != row->encoded * ENCODING_KV_HEADS) print_error("%s\n", row->name);
-  assert_int_equal(stats.encoded_blocks, row->encoded * ENCODING_KV_HEADS);
-  twh_plan_destroy(plan);
-  twh_oracle_destroy(oracle);
+  encoded = encoding_execute(&desc, &problem, row->workspace_limit, &tensors);
+  if (encoded != row->encoded * ENCODING_KV_HEADS) print_error("%s\n", row->name);
+  assert_int_equal(encoded, row->encoded * ENCODING_KV_HEADS);
   support_tensors_destroy(&tensors);
 }
 
@@ -75,6 +95,59 @@ static void encoding_is_done_once_per_order_and_panel(void **state)
 {
   (void)state;
   for (int64_t i = 0; i < SUPPORT_COUNT(encoding_cases); ++i) encoding_run(&encoding_cases[i]);
+}
+
+/* ---- turned triangles: their rows are read backwards where they lie ---- */
+
+typedef struct encoding_turned {
+  uint32_t modes, pattern;
+  int64_t  left, len;
+  int32_t  layout;
+} encoding_turned;
+
+enum { NONE = TWH_MASK_NONE, CAUSAL = TWH_MASK_CAUSAL };
+
+static const encoding_turned encoding_turned_cases[] = {
+  { NONE | CAUSAL, TWH_CAUSAL | TWH_LEFT, ENCODING_M - 1, 8 * ENCODING_M, SUPPORT_DENSE },
+  { NONE | CAUSAL, TWH_CAUSAL | TWH_LEFT, ENCODING_M / 2, 8 * ENCODING_M - 13, SUPPORT_GAPS },
+  { NONE | CAUSAL, TWH_CAUSAL | TWH_LEFT, 2 * ENCODING_M + 5, 8 * ENCODING_M, SUPPORT_PACKED_HEADS },
+  { NONE | CAUSAL, TWH_LEFT | TWH_RIGHT, ENCODING_M, 6 * ENCODING_M + 1, SUPPORT_DENSE },
+  { CAUSAL, TWH_CAUSAL, 0, 4 * ENCODING_M, SUPPORT_DENSE },
+};
+
+static void rows_that_go_backwards_are_not_encoded(void **state)
+{
+  const support_fill fill = { 1, 0, 0, 0, 0, 0 };
+  (void)state;
+  for (int64_t i = 0; i < SUPPORT_COUNT(encoding_turned_cases); ++i) {
+    const encoding_turned *row = &encoding_turned_cases[i];
+    const encoding_case    like = { "turned", row->modes,
+                                    TWH_ORACLE_LSE | TWH_ORACLE_STRIDED | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS,
+                                    row->pattern, TWH_F32, 0, 1, 1, 0, 0 };
+    support_random         random = support_random_at(2, (uint64_t)i);
+    support_tensors        tensors;
+    twh_oracle_desc        desc;
+    twh_problem            problem;
+    twh_pattern            pattern;
+    unsigned char         *before;
+    encoding_desc(&like, &desc);
+    encoding_problem(&like, &pattern, &problem);
+    pattern.left = row->left;
+    pattern.right = row->pattern & TWH_RIGHT ? row->left : 0;
+    problem.q_len = problem.k_len = row->len;
+    support_tensors_create(&tensors, &problem, TWH_F32, row->layout, 0);
+    support_tensors_fill(&tensors, &problem, &fill, &random);
+    assert_true(encoding_execute(&desc, &problem, 0, &tensors) > 0);
+    before = (unsigned char *)malloc(tensors.bytes[3]);
+    assert_non_null(before);
+    memcpy(before, tensors.memory[3], tensors.bytes[3]);
+    support_tensors_clear(&tensors);
+    desc.flags |= TWH_ORACLE_BACKWARDS;
+    assert_int_equal(encoding_execute(&desc, &problem, 0, &tensors), 0);
+    assert_memory_equal(before, tensors.memory[3], tensors.bytes[3]);
+    free(before);
+    support_tensors_destroy(&tensors);
+  }
 }
 
 /* ---- rows that the host computes: dimensions and keys beyond every piece that it works in ---- */
@@ -185,6 +258,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(encoding_is_done_once_per_order_and_panel),
+    cmocka_unit_test(rows_that_go_backwards_are_not_encoded),
     cmocka_unit_test(rows_of_the_host_have_any_width),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

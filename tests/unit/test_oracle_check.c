@@ -58,6 +58,13 @@ static const liar_case liar_cases[] = {
   { "strides ignored", STRIDES_AS_DECLARED, TWH_ORACLE_STRIDED, M_N, TWH_F32, 0, 0, 0, "strides;", "every element;margins;" },
   { "strides of the mask ignored", MASK_STRIDES_DENSE, TWH_ORACLE_STRIDED, M_N | M_T, TWH_F32, TWH_BOOL, 0, 0, "strides;", "" },
   { "a slot stride of 0 ignored", SHARED_SLOTS_UNKNOWN, TWH_ORACLE_STRIDED, M_N, TWH_F32, 0, 0, 0, "strides;", "" },
+  { "backwards as declared", BACKWARDS_AS_DECLARED, TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS, M_N, TWH_F32, 0, 0, 0,
+    "strides;", "" },
+  { "backwards as forwards", BACKWARDS_AS_FORWARDS, TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS, M_N, TWH_F32, 0, 0, 0,
+    "strides;", "" },
+  { "backwards as forwards, f16", BACKWARDS_AS_FORWARDS, TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS, M_C | M_T, TWH_F16, 0, 0, 0,
+    "strides;", "" },
+  { "backwards not declared", BACKWARDS_AS_FORWARDS, TWH_ORACLE_STRIDED, M_N, TWH_F32, 0, 0, 0, "", "" },
   { "one key alone is halved", ONE_KEY_HALVED, TWH_ORACLE_FEWER_KEYS, M_N, TWH_F32, 0, 0, 0, "fewer keys;", "" },
   { "a batch is not its calls", BATCH_LEAKS, 0, M_N, TWH_F32, 0, 0, 0, "batch;", "" },
   { "never the same twice", COUNTS_CALLS, 0, M_N, TWH_F32, 0, 0, 0, "batch;determinism;", "" },
@@ -238,7 +245,7 @@ static void oracle_check_kernel_failure_at_every_call_is_passed_on(void **state)
   (void)state;
   liar_desc(&desc);
   desc.mask_modes = M_N | M_C | M_T;
-  desc.flags = F | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_STRIDED;
+  desc.flags = F | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS;
   for (n = 0; n < 1000; ++n) {
     support_memory memory;
     twh_context   *context = support_context(&memory, 0, 0);
@@ -272,7 +279,7 @@ static void oracle_check_allocation_failure_at_every_point_leaks_nothing(void **
   liar_desc(&desc);
   desc.q_len = desc.k_len = 4;
   desc.mask_modes = M_N | M_C | M_T;
-  desc.flags = F | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_STRIDED;
+  desc.flags = F | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS;
   liar_create(&it, &desc, HONEST);
   for (n = 0; n < 5000 && status != TWH_OK; ++n) {
     support_memory memory;

@@ -73,6 +73,7 @@ static void oracle_check_honest_kernels_with_every_capability_have_nothing_untru
     desc.mask_modes = (uint32_t)support_between(&random, 1, 7);
     desc.mask_dtype = masks[support_below(&random, SUPPORT_COUNT(masks))];
     desc.flags = TWH_ORACLE_STRIDED | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_SLOTS;
+    if (i % 3 != 0) desc.flags |= TWH_ORACLE_BACKWARDS;
     if (support_one_in(&random, 2)) desc.flags |= TWH_ORACLE_LSE;
     if (support_one_in(&random, 3)) desc.flags |= TWH_ORACLE_SCALE_PER_CALL;
     if ((desc.flags & TWH_ORACLE_LSE) && support_one_in(&random, 2)) desc.flags |= TWH_ORACLE_LSE_BASE2;

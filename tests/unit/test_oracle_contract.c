@@ -1,5 +1,4 @@
-/* The oracle contract as an object: what a description must say to be accepted, what is filled in, and who
- * releases what. */
+/* The oracle contract as an object: what a description must say to be accepted, what is filled in, and who releases what. */
 #include "support.h"
 
 static int32_t contract_run(void *user, const twh_call *const *calls, int64_t n)
@@ -61,6 +60,7 @@ static void bad_flags(twh_oracle_desc *d) { d->flags = 1u << 10; }
 static void bad_flags_high(twh_oracle_desc *d) { d->flags = 1u << 31; }
 static void bad_base2_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_LSE_BASE2; }
 static void bad_empty_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_EMPTY_LSE_POS_INF; }
+static void bad_backwards_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_BACKWARDS; }
 static void bad_dtype_zero(twh_oracle_desc *d) { d->dtype = 0; }
 static void bad_dtype_f64(twh_oracle_desc *d) { d->dtype = TWH_F64; }
 static void bad_dtype_bool(twh_oracle_desc *d) { d->dtype = TWH_BOOL; }
@@ -146,6 +146,7 @@ static const contract_refusal contract_refusals[] = {
   { "flags high", bad_flags_high, TWH_E_VERSION, "oracle.flags has unknown bits: 0x80000000" },
   { "base 2 without lse", bad_base2_alone, TWH_E_ARGUMENT, "TWH_ORACLE_LSE_BASE2" },
   { "empty lse without lse", bad_empty_alone, TWH_E_ARGUMENT, "TWH_ORACLE_EMPTY_LSE_POS_INF" },
+  { "backwards without strided", bad_backwards_alone, TWH_E_ARGUMENT, "TWH_ORACLE_BACKWARDS without TWH_ORACLE_STRIDED" },
   { "dtype 0", bad_dtype_zero, TWH_E_ARGUMENT, "oracle.dtype is 0" },
   { "dtype f64", bad_dtype_f64, TWH_E_ARGUMENT, "oracle.dtype is 4" },
   { "dtype bool", bad_dtype_bool, TWH_E_ARGUMENT, "oracle.dtype is 5" },

@@ -39,6 +39,7 @@ typedef struct reference_case {
   int32_t     layout;
 } reference_case;
 
+enum { BACKWARDS = TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS };
 enum { LSE = TWH_ORACLE_LSE, NONE = TWH_MASK_NONE, CAUSAL = TWH_MASK_CAUSAL, TENSOR = TWH_MASK_TENSOR };
 
 static const reference_case reference_cases[] = {
@@ -60,9 +61,9 @@ static const reference_case reference_cases[] = {
   { "scale per call", TWH_F32, 0, LSE | TWH_ORACLE_SCALE_PER_CALL, NONE, 0, 0, 0, 0, TILE_DECLARED },
   { "scores in f16", TWH_F16, 0, LSE | TWH_ORACLE_F16_SCORES, NONE, 0, 0, 0, 0, TILE_DECLARED },
   { "gaps", TWH_F16, TWH_F16, LSE | TWH_ORACLE_STRIDED, TENSOR, 0, 0, 0, 0.5, TILE_GAPS },
-  { "reversed", TWH_F32, TWH_BOOL, LSE | TWH_ORACLE_STRIDED, TENSOR, 0, 0, 0, 0.5, TILE_REVERSED },
-  { "reversed, causal", TWH_F16, 0, LSE | TWH_ORACLE_STRIDED, CAUSAL, -1, 0, 0, 0, TILE_REVERSED },
-  { "overlap, causal", TWH_BF16, 0, LSE | TWH_ORACLE_STRIDED, CAUSAL, 0, 0, 0, 0, TILE_OVERLAP },
+  { "reversed", TWH_F32, TWH_BOOL, LSE | BACKWARDS, TENSOR, 0, 0, 0, 0.5, TILE_REVERSED },
+  { "reversed, causal", TWH_F16, 0, LSE | BACKWARDS, CAUSAL, -1, 0, 0, 0, TILE_REVERSED },
+  { "overlap, causal", TWH_BF16, 0, LSE | BACKWARDS, CAUSAL, 0, 0, 0, 0, TILE_OVERLAP },
   { "no lse", TWH_F32, 0, 0, CAUSAL, 0, 0, 0, 0, TILE_DECLARED },
 };
 

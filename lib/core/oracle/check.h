@@ -12,9 +12,9 @@
 
 enum { TWH__CHECK_Q, TWH__CHECK_K, TWH__CHECK_V, TWH__CHECK_MASK, TWH__CHECK_OUT, TWH__CHECK_LSE, TWH__CHECK_BLOCKS };
 
-/* How the rows of a call lie in memory: as declared, apart from each other, with the slots inside the rows, or all slots with
- * the same inputs. */
-enum { TWH__LAYOUT_DECLARED, TWH__LAYOUT_APART, TWH__LAYOUT_INTERLEAVED, TWH__LAYOUT_SHARED };
+/* How the rows of a call lie in memory: as declared, apart from each other, with the slots inside the rows, all slots with the
+ * same inputs, or apart with those of q, k and v in reverse order. */
+enum { TWH__LAYOUT_DECLARED, TWH__LAYOUT_APART, TWH__LAYOUT_INTERLEAVED, TWH__LAYOUT_SHARED, TWH__LAYOUT_BACKWARDS };
 
 typedef struct twh__check {
   const twh_oracle      *oracle;
@@ -75,7 +75,7 @@ typedef struct twh__check_shape {
 
 typedef struct twh__check_block {
   unsigned char *memory;
-  int64_t        bytes, first;             /* of memory; where its first element stands */
+  int64_t        bytes, first;             /* of memory; where element (0, 0, 0) stands */
   int64_t        slots, rows, dim;
   int64_t        slot_stride, row_stride;  /* elements */
   int32_t        dtype;

@@ -46,15 +46,11 @@ static unsigned char *check_call_at(const twh__check_block *block, int64_t slot,
   return block->memory + block->first + (slot * block->slot_stride + row * block->row_stride) * twh__dtype_bytes(block->dtype);
 }
 
-/* Strides and memory; the strides given are the declared ones, `guard` says whether it is an input (NaN) or a result. Pads are
- * odd numbers: only pointers of a call are aligned. */
-static twh_status check_call_place(twh__check *check, twh__check_block *block, int32_t layout, int64_t row_stride,
-                                   int64_t slot_stride, int guard)
+/* The strides given are the declared ones. Pads are odd numbers: only pointers of a call are aligned. */
+static void check_call_strides(twh__check_block *block, int32_t layout, int64_t row_stride, int64_t slot_stride, int guard)
 {
-  int64_t alignment = check->desc->alignment, item = twh__dtype_bytes(block->dtype), margin, extent, last, bytes;
-
   if (layout == TWH__LAYOUT_SHARED && guard == CHECK_CALL_NAN) slot_stride = 0; /* what the last slot writes is every slot's */
-  if (layout == TWH__LAYOUT_APART || layout == TWH__LAYOUT_INTERLEAVED) {
+  if (layout == TWH__LAYOUT_APART || layout == TWH__LAYOUT_INTERLEAVED || layout == TWH__LAYOUT_BACKWARDS) {
     row_stride = block->dim == 1 ? 1 : block->dim + 3; /* lse rows have no stride */
     slot_stride = block->rows * row_stride + 5;
   }
@@ -64,16 +60,32 @@ static twh_status check_call_place(twh__check *check, twh__check_block *block, i
   }
   block->row_stride = row_stride;
   block->slot_stride = slot_stride;
+}
+
+/* Strides and memory; `guard` says whether it is an input (NaN) or a result. Rows that go backwards end before the first one,
+ * which alone is aligned. */
+static twh_status check_call_place(twh__check *check, twh__check_block *block, int32_t layout, int64_t row_stride,
+                                   int64_t slot_stride, int guard)
+{
+  int64_t alignment = check->desc->alignment, item = twh__dtype_bytes(block->dtype), margin, extent, last, bytes;
+
+  check_call_strides(block, layout, row_stride, slot_stride, guard);
   margin = twh__round_up(twh__max(CHECK_CALL_MARGIN, block->dim * item), 2 * alignment) + alignment;
-  if (!twh__multiply(block->slots - 1, slot_stride, &extent) || !twh__multiply(block->rows - 1, row_stride, &last) ||
-      !twh__add(extent, last, &extent) || !twh__add(extent, block->dim, &extent) || !twh__multiply(extent, item, &bytes) ||
-      !twh__add(bytes, 2 * margin, &bytes) || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX) {
+  if (!twh__multiply(block->slots - 1, block->slot_stride, &extent) ||
+      !twh__multiply(block->rows - 1, block->row_stride, &last) || !twh__add(extent, last, &extent) ||
+      !twh__add(extent, block->dim, &extent) || !twh__multiply(extent, item, &bytes) ||
+      !twh__add(bytes, 2 * (margin + alignment), &bytes) || (uint64_t)bytes > (uint64_t)PTRDIFF_MAX) {
     return twh__fail(check->error, TWH_E_OVERFLOW, "a call of this kernel with margins is too large for this machine");
   }
-  block->memory = (unsigned char *)twh__allocate(check->context, (size_t)bytes, (size_t)twh__max(16, 2 * alignment), check->error);
+  block->memory =
+    (unsigned char *)twh__allocate(check->context, (size_t)bytes, (size_t)twh__max(16, 2 * alignment), check->error);
   if (!block->memory) return TWH_E_MEMORY;
   block->bytes = bytes;
   block->first = margin;
+  if (layout == TWH__LAYOUT_BACKWARDS) {
+    block->first += twh__round_up(last * item, 2 * alignment);
+    block->row_stride = -block->row_stride;
+  }
   memset(block->memory, guard, (size_t)bytes);
   return TWH_OK;
 }
@@ -162,6 +174,7 @@ twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, c
   const twh_oracle_desc *desc = check->desc;
   twh__check_block      *blocks = trial->blocks;
   int32_t                layout = shape->layout, mask = shape->mode == TWH_MASK_TENSOR;
+  int32_t                forwards = layout == TWH__LAYOUT_BACKWARDS ? TWH__LAYOUT_APART : layout; /* mask and results */
   twh_status             status;
 
   memset(trial, 0, sizeof *trial);
@@ -177,17 +190,17 @@ twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, c
   status = check_call_place(check, &blocks[TWH__CHECK_V], layout, desc->v_row_stride, desc->v_slot_stride, CHECK_CALL_NAN);
   if (TWH__FAILED(status)) goto fail;
   status =
-    check_call_place(check, &blocks[TWH__CHECK_OUT], layout, desc->out_row_stride, desc->out_slot_stride, CHECK_CALL_GUARD);
+    check_call_place(check, &blocks[TWH__CHECK_OUT], forwards, desc->out_row_stride, desc->out_slot_stride, CHECK_CALL_GUARD);
   if (TWH__FAILED(status)) goto fail;
   if (mask) {
     check_call_block(&blocks[TWH__CHECK_MASK], shape->slots, shape->q_len, shape->k_len, desc->mask_dtype);
     status =
-      check_call_place(check, &blocks[TWH__CHECK_MASK], layout, shape->k_len, shape->q_len * shape->k_len, CHECK_CALL_NAN);
+      check_call_place(check, &blocks[TWH__CHECK_MASK], forwards, shape->k_len, shape->q_len * shape->k_len, CHECK_CALL_NAN);
     if (TWH__FAILED(status)) goto fail;
   }
   if (desc->flags & TWH_ORACLE_LSE) {
     check_call_block(&blocks[TWH__CHECK_LSE], shape->slots, shape->q_len, 1, TWH_F32);
-    status = check_call_place(check, &blocks[TWH__CHECK_LSE], layout, 1, desc->q_len, CHECK_CALL_GUARD);
+    status = check_call_place(check, &blocks[TWH__CHECK_LSE], forwards, 1, desc->q_len, CHECK_CALL_GUARD);
     if (TWH__FAILED(status)) goto fail;
   }
   check_call_describe(check, shape, trial);

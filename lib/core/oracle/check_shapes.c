@@ -80,17 +80,19 @@ twh_status twh__promise_strides(twh__check *check, twh__finding *finding)
   twh__check_shape shape = twh__check_full(check, TWH_MASK_NONE);
   twh__measure     measure;
   twh_status       status = TWH_OK;
+  int              backwards = (check->desc->flags & TWH_ORACLE_BACKWARDS) != 0;
+  int32_t          last = backwards ? TWH__LAYOUT_BACKWARDS : TWH__LAYOUT_SHARED;
 
   if (!(check->desc->flags & TWH_ORACLE_STRIDED)) return check_shapes_skip(finding, "not declared");
   memset(&measure, 0, sizeof measure);
-  for (shape.layout = TWH__LAYOUT_APART; shape.layout <= TWH__LAYOUT_SHARED && !TWH__FAILED(status); ++shape.layout) {
+  for (shape.layout = TWH__LAYOUT_APART; shape.layout <= last && !TWH__FAILED(status); ++shape.layout) {
     status = check_shapes_measure(check, &shape, 404, &measure);
   }
   if (TWH__FAILED(status)) return status;
   twh__measure_report(check, &measure, finding);
   if (finding->verdict == TWH_CHECK_HOLDS) {
-    twh__finding_set(finding, TWH_CHECK_HOLDS, "rows apart, slots inside rows, slots that share inputs: largest error %.3g",
-                     measure.error);
+    twh__finding_set(finding, TWH_CHECK_HOLDS, "rows apart, slots inside rows, slots that share inputs%s: largest error %.3g",
+                     backwards ? ", rows backwards" : "", measure.error);
   }
   return TWH_OK;
 }
