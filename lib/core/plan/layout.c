@@ -170,6 +170,7 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
   const twh__sizes *most = &layout->most;
   int64_t bytes = most->q_gather + most->k_gather + most->mask_gather + layout->parts * (most->v_gather + most->out_bytes);
   int64_t least = 1, bundles = plan->tally.classes, node;
+  int     submits = 0;
 
   layout->bundles = layout->batch = 1;
   for (int32_t k = 0; k < plan->kernel_count; ++k) {
@@ -177,6 +178,7 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
     int64_t            parts = twh__lower_parts(&kernel->lowering, kernel->lowering.reading);
     int64_t            calls = kernel->calls_per_batch * kernel->concurrency;
     /* of a kernel that has places for so many batches only, the other wave's must find theirs too */
+    submits |= kernel->oracle->desc.submit != NULL;
     if (!kernel->oracle->desc.submit) calls = twh__max(calls, layout_wave_calls(plan));
     layout->bundles = twh__max(layout->bundles, calls / parts);
     least = twh__max(least, kernel->concurrency);
@@ -187,7 +189,7 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
   if (twh__multiply(layout->node_rows, layout_node_doubles(plan) * (int64_t)sizeof(double), &node))
     bytes += twh__min(node, limit);
   while (layout->bundles > least && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
-  layout->early = twh__max(LAYOUT_WAVE_CALLS / 2, twh__max(least, layout->bundles / 2));
+  layout->early = submits ? layout->bundles : twh__max(LAYOUT_WAVE_CALLS / 2, twh__max(least, layout->bundles / 2));
 }
 
 static int layout_blocks(const twh_plan *plan, int64_t limit, twh__layout *layout)
