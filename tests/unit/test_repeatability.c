@@ -152,6 +152,10 @@ static void results_have_the_same_bits_however_they_are_computed(void **state)
           way.concurrent = 1 + j;
           repeat_run(&s, name, &way, "a parallelism of", hints[j]);
         }
+        memset(&way, 0, sizeof way);
+        way.threads = 4;
+        way.parallelism = way.concurrent = 32; /* so many do each step of a wave together */
+        repeat_run(&s, name, &way, "a parallelism of", way.parallelism);
         for (j = 0; j < SUPPORT_COUNT(batches); ++j) {
           memset(&way, 0, sizeof way);
           way.per_batch = batches[j];
@@ -167,6 +171,46 @@ static void results_have_the_same_bits_however_they_are_computed(void **state)
         }
         support_tensors_destroy(&s.want);
       }
+}
+
+/* Kernels so long that their rows merge in several lots: on one thread, on some that take what is next, on many that do each
+ * step together. */
+static void long_kernels_have_the_same_bits_on_any_threads(void **state)
+{
+  static const int64_t threads[] = { 1, 2, 5, 32 };
+  const support_fill   fill = { 1, 0, 0, 0, 0, 0 };
+  (void)state;
+  for (int causal = 0; causal < 2; ++causal) {
+    support_random random = support_random_at(85, 7);
+    repeat_setup   s;
+    memset(&s, 0, sizeof s);
+    twh_problem_init(&s.problem);
+    twh_pattern_init(&s.pattern);
+    s.pattern.flags = causal ? TWH_CAUSAL : 0;
+    s.problem.pattern = &s.pattern;
+    s.problem.batch = s.problem.kv_heads = 1;
+    s.problem.q_heads = 2;
+    s.problem.q_len = s.problem.k_len = 1500;
+    s.problem.qk_dim = s.problem.v_dim = 5;
+    twh_oracle_desc_init(&s.desc);
+    s.desc.slots = 1;
+    s.desc.q_len = s.desc.k_len = 250; /* three lots of 64 rows and a part of one */
+    s.desc.qk_dim = s.desc.v_dim = 5;
+    s.desc.dtype = TWH_F32;
+    s.desc.flags = TWH_ORACLE_LSE;
+    s.desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL;
+    s.desc.scale = 0.5;
+    support_tensors_create(&s.want, &s.problem, TWH_F32, SUPPORT_DENSE, SUPPORT_LSE);
+    support_tensors_fill(&s.want, &s.problem, &fill, &random);
+    assert_int_equal(support_solve("long", &s.problem, &s.desc, &s.want, NULL, NULL), TWH_OK);
+    for (int64_t i = 0; i < SUPPORT_COUNT(threads); ++i) {
+      repeat_way way = { 0, 0, 0, 0, 0, 1 };
+      way.threads = threads[i] < 5 ? threads[i] : 5;
+      way.parallelism = way.concurrent = threads[i];
+      repeat_run(&s, "long kernel", &way, "threads", threads[i]);
+    }
+    support_tensors_destroy(&s.want);
+  }
 }
 
 /* ---- many threads on one plan ---- */
@@ -330,6 +374,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(results_have_the_same_bits_however_they_are_computed),
+    cmocka_unit_test(long_kernels_have_the_same_bits_on_any_threads),
     cmocka_unit_test(case_C85_and_C91_many_threads_execute_one_plan),
     cmocka_unit_test(case_C94_created_used_and_destroyed_on_three_threads),
   };

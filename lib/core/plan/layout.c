@@ -241,7 +241,7 @@ static int layout_states(const twh_plan *plan, twh__layout *layout)
   if (!twh__add(kept, layout->bundles * layout->slots + 1, &layout->nodes)) return 0;
   layout->nodes = twh__min(layout->nodes, twh__max(1, tally->all_tiles));
   /* four tiles or fewer merge only when the last of them is there */
-  layout->row_parts = twh__max(1, twh__min(plan->context->desc.parallelism, layout->node_rows / TWH__STATE_ROWS));
+  layout->row_parts = twh__max(1, twh__min(plan->context->desc.parallelism, layout->node_rows / TWH__LOT));
   layout->small_rows = twh__max(1, tally->stream_rows);
   each = tally->stream_tiles <= TWH__FAN ? twh__max(0, tally->stream_tiles - 1) : layout->tree_nodes;
   if (!twh__multiply(twh__min(streamed + waiting, layout->units), each, &layout->small_nodes)) return 0;

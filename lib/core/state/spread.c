@@ -56,7 +56,7 @@ static void spread_read(spread_part *part, int64_t first, int64_t n, int64_t dim
   const double *centre = part->leaf->centre, a = part->leaf->a[part->at];
   double        output[TWH__STATE_PIECE], norms = 0;
 
-  twh__state_read(output, part->leaf, part->at, 1, first, n, dim);
+  twh__state_read(output, part->leaf, part->at, first, n, dim);
   for (int64_t c = 0; c < n; ++c) {
     one[c] = a * output[c];
     two[c] = part->sums[SPREAD_SQUARES] * output[c];
@@ -96,7 +96,7 @@ static void spread_add_norms(spread_part *part, int64_t dim)
   double norm;
 
   if (!part->leaf || part->leaf->role != TWH__DRAWN_SQUARES) return;
-  twh__state_read(&norm, part->leaf, part->at, 1, dim, 1, dim);
+  twh__state_read(&norm, part->leaf, part->at, dim, 1, dim);
   part->sums[SPREAD_NORMS] += part->sums[SPREAD_SQUARES] * norm * part->leaf->centre[dim] * part->leaf->centre[dim];
 }
 

@@ -10,8 +10,7 @@
 #include "core/state/state.h"
 
 /* A leaf's factor comes first: so a leaf has the same bits whether it is merged at once, or becomes a node before. */
-TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n,
-                                 int64_t dim)
+TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at, int64_t first, int64_t n, int64_t dim)
 {
   const char *row;
   float       piece[TWH__STATE_PIECE];
@@ -19,7 +18,7 @@ TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at,
 
   if (from->b) {
     const double *wide = from->b + at * dim + first;
-    for (int64_t c = 0; c < n; ++c) to[c] = w * wide[c];
+    for (int64_t c = 0; c < n; ++c) to[c] = wide[c];
     return;
   }
   row = from->out + at * from->row_bytes;
@@ -30,10 +29,10 @@ TWH__CLONES void twh__state_read(double *to, const twh__state *from, int64_t at,
     count = twh__min(n - done, from->slice_dim - inside);
     if (from->dtype == TWH_F32) {
       const float *narrow = (const float *)(const void *)values;
-      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (factor * (double)narrow[c]);
+      for (int64_t c = 0; c < count; ++c) to[done + c] = factor * (double)narrow[c];
     } else {
       twh__to_f32(piece, values, from->dtype, count);
-      for (int64_t c = 0; c < count; ++c) to[done + c] = w * (factor * (double)piece[c]);
+      for (int64_t c = 0; c < count; ++c) to[done + c] = factor * (double)piece[c];
     }
   }
 }
@@ -249,7 +248,7 @@ static void state_merge_any(double *to, const twh__state *const from[TWH__FAN], 
       const double *wide = zeros;
       if (w[i] != 0)
         wide = from[i]->b ? from[i]->b + at[i] * dim + done : memory[i]; /* 0: neutral, or nothing beside the others */
-      if (wide == memory[i]) twh__state_read(memory[i], from[i], at[i], 1, done, n, dim);
+      if (wide == memory[i]) twh__state_read(memory[i], from[i], at[i], done, n, dim);
       part[i].first = (const char *)wide;
       part[i].row_bytes = 0;
     }
@@ -280,7 +279,7 @@ static void state_merge_row(const twh__state *into, const twh__state *const from
     return;
   }
   for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
-    twh__state_read(to + c, from[only], at[only], 1, c, twh__min(TWH__STATE_PIECE, dim - c), dim);
+    twh__state_read(to + c, from[only], at[only], c, twh__min(TWH__STATE_PIECE, dim - c), dim);
   }
 }
 

@@ -18,8 +18,8 @@ enum { TWH__FAN = 4 /* states that merge at once */, TWH__STATE_PIECE = 64 /* co
  * be one of them. A leaf is neutral for rows that its tile does not place. */
 void twh__state_merge(const twh__state *into, const twh__state *const from[TWH__FAN], int64_t first, int64_t last, int64_t dim);
 
-/* to[c] = w times column first + c of the output at place `at` (twh__state_at), for n <= TWH__STATE_PIECE columns. */
-void twh__state_read(double *to, const twh__state *from, int64_t at, double w, int64_t first, int64_t n, int64_t dim);
+/* to[c] = column first + c of the output at place `at` (twh__state_at), for n <= TWH__STATE_PIECE columns. */
+void twh__state_read(double *to, const twh__state *from, int64_t at, int64_t first, int64_t n, int64_t dim);
 
 /* Some rows of TWH__FAN states: m and a are set by the caller, all TWH__STATE_ROWS of them; a = 0: neutral. */
 typedef struct twh__weights {
