@@ -178,8 +178,16 @@ enum {
   TWH_ORACLE_FEWER_SLOTS       = 1 << 6, /* a call may have fewer slots */
   TWH_ORACLE_SCALE_PER_CALL    = 1 << 7, /* obeys twh_call.scale; desc.scale is not used */
   TWH_ORACLE_F16_SCORES        = 1 << 8, /* rounds its scores (capped) to f16; the host then does the same to its own */
-  TWH_ORACLE_BACKWARDS         = 1 << 9  /* with STRIDED: row strides of q, k and v may be negative too */
+  TWH_ORACLE_BACKWARDS         = 1 << 9, /* with STRIDED: row strides of q, k and v may be negative too */
+  TWH_ORACLE_CONTINUES         = 1 << 10 /* with LSE: a call may go on from what stands in out and lse (TWH_CALL_CONTINUES) */
 };
+
+/* The results of earlier calls stand in out and lse, and this one adds its keys to theirs: afterwards both are what one call with
+ * all of the keys would have written. A row with an empty sum so far (its lse is that of a row that sees no key) counts for nothing.
+ * Only with TWH_ORACLE_CONTINUES. The rows are all or some of those of the first of these calls, with the same q; all of them come in
+ * one batch, one behind the other, and are computed in this order. With TWH_ORACLE_BACKWARDS out and lse may run the other way:
+ * then out_row_stride is negative and lse_row_stride -1. */
+enum { TWH_CALL_CONTINUES = 1 };
 
 /* One operand of a call, (slots, rows, dim): element (s, r, c) is data[s*slot_stride + r*row_stride + c]. Frozen: stands in
  * structs by value and never changes. */
@@ -205,9 +213,11 @@ typedef struct twh_call {
   double      scale;
   void       *out;              /* (slots, q_len, v_dim) of out_dtype; (s, i, c) at s*out_slot_stride + i*out_row_stride + c */
   int64_t     out_slot_stride, out_row_stride;
-  float      *lse;              /* (slots, q_len), element (s, i) at s*lse_slot_stride + i; NULL without TWH_ORACLE_LSE */
+  float      *lse;              /* (slots, q_len), (s, i) at s*lse_slot_stride + i*lse_row_stride; NULL without TWH_ORACLE_LSE */
   int64_t     lse_slot_stride;
   uint64_t    execute;          /* number of the execute, never twice for one oracle: ids of two executes have nothing in common */
+  uint64_t    flags;            /* TWH_CALL_* */
+  int64_t     lse_row_stride;   /* 1; -1 only with TWH_CALL_CONTINUES */
 } twh_call;
 
 /* The kernel's description: the contract between the host and the library.

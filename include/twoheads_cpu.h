@@ -13,6 +13,9 @@
  * The instructions are chosen when an oracle is made, by what the CPU has. Different ones give results that differ by rounding;
  * the same ones give the same bits for the same call, whatever else runs.
  *
+ * Calls that continue one another with the same rows, neighbours in a batch, are computed as one call with the keys of all of
+ * them: what is in between is neither rounded nor stored, and the bits are not those of the same calls in several batches.
+ *
  * Threads. A call runs on the thread that makes it; this library starts none. Use several cores through
  * twh_context_desc.parallel_for. */
 #ifndef TWOHEADS_CPU_H
@@ -47,10 +50,10 @@ TWH_DEFINE_INIT(twh_cpu_options)
  *   and user are this library's and must be zero. dtype: TWH_F32, TWH_F16 or TWH_BF16. out_dtype: TWH_F32, or dtype.
  *   mask_dtype: TWH_BOOL, TWH_F32, TWH_F16 or TWH_BF16. All other fields and flags as twh_oracle_create takes them, except
  *   TWH_ORACLE_F16_SCORES. Defaults that differ: max_concurrent_batches 0 = 64 (the kernel has no limit of its own),
- *   max_calls_per_batch 0 = calls of some 2^16 pairs of query and key together, 1 to 16; alignment 0 = the size of an element
- *   (so that the host's memory is used as it lies wherever possible). Each batch that runs at the same time takes scratch memory
- *   (q and out of some blocks of 48 queries, about 256 KiB, and 128 keys and values in f32 where dtype is another), which the
- *   oracle keeps for the next one.
+ *   max_calls_per_batch 0 = calls of some 2^16 pairs of query and key together, 1 to 16, and with TWH_ORACLE_CONTINUES always
+ *   16, so that there is room for chains of calls; alignment 0 = the size of an element (so that the host's memory is used as
+ *   it lies wherever possible). Each batch that runs at the same time takes scratch memory (q and out of some blocks of 48
+ *   queries, about 256 KiB, and 128 keys and values in f32 where dtype is another), which the oracle keeps for the next one.
  * options: NULL = defaults. out: receives the oracle; the caller destroys it, after every plan made with it. NULL on failure.
  * Hidden keys get weight exactly 0, and what is not a number in them harms no row that does not see them. A row that sees no
  * key gets out 0, and as lse -inf, or +inf where declared. Rows whose result overflows f32 on the way are computed again in

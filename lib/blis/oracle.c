@@ -41,6 +41,8 @@ static twh_status oracle_check_desc(const twh_oracle_desc *desc, twh_error *erro
                             (int)mask);
   if (desc->flags & TWH_ORACLE_F16_SCORES)
     return twh__blis_refuse(error, TWH_E_UNSUPPORTED, "desc->flags: this kernel has no TWH_ORACLE_F16_SCORES");
+  if (desc->flags & TWH_ORACLE_CONTINUES)
+    return twh__blis_refuse(error, TWH_E_UNSUPPORTED, "desc->flags: this kernel has no TWH_ORACLE_CONTINUES");
   return TWH_OK;
 }
 

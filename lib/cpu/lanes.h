@@ -73,9 +73,10 @@ typedef struct twh__cpu_lanes {
   /* out = out * decay + v^T scores, or without the former where there is none. */
   void (*values)(const twh__cpu_tile *tile);
   /* Divide out (dim, width) by sum and store it as rows; 0 where the sum is 0. broken (width): not 0 where a number of the row
-   * is not finite. */
+   * is not finite. to->data NULL: nothing is stored, only broken. */
   void (*store)(const twh__cpu_rows *to, const float *out, const float *sum, float *broken);
-  /* The same for one query; lone_scores caps, too, and lone_store returns whether all numbers of the row are finite. */
+  /* The same for one query; lone_scores caps, too, and lone_store returns whether all numbers of the row are finite, and stores
+   * nothing where `to` is NULL. */
   void (*lone_pack)(float *to, const void *from, int32_t dtype, int64_t dim, float factor);
   void (*lone_scores)(const twh__cpu_lone *lone);
   void (*lone_mask)(const twh__cpu_lone *lone, const void *mask, int32_t dtype);

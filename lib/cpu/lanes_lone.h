@@ -111,7 +111,7 @@ CPU_TARGET static int CPU_NAME(lone_store)(void *to, int32_t dtype, const twh__c
     const int64_t n = lone->v_dim - c < CPU_LANES ? lone->v_dim - c : CPU_LANES;
     const VEC     x = V_MUL(V_LOAD(lone->out + c), factor);
     wrong = V_FMA(x, V_ZERO(), wrong);
-    CPU_NAME(rows_store)((char *)to + c * element, dtype, n, x);
+    if (to != NULL) CPU_NAME(rows_store)((char *)to + c * element, dtype, n, x);
   }
   V_STORE(part, wrong);
   for (int i = 0; i < CPU_LANES; i++) finite &= part[i] == 0.0f;

@@ -78,13 +78,15 @@ CPU_INLINE void CPU_NAME(store_as)(const twh__cpu_rows *to, const float *out, co
     VEC           wrong = V_ZERO();
     for (int64_t c = 0; c < to->dim; c += CPU_LANES) {
       const int64_t n = to->dim - c < CPU_LANES ? to->dim - c : CPU_LANES;
-      char         *at = (char *)to->data + (first * to->stride + c) * (int64_t)element;
+      char         *at = (char *)to->data;
       VEC           x[CPU_LANES];
       EACH_LANE(i)
       {
         x[i] = i < n ? V_MUL(V_LOAD(out + (c + i) * CPU_BLOCK + first), factor) : V_ZERO();
         wrong = V_FMA(x[i], V_ZERO(), wrong);
       }
+      if (at == NULL) continue;
+      at += (first * to->stride + c) * (int64_t)element;
       V_TRANSPOSE(x);
       EACH_LANE(i)
       {

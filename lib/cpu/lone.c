@@ -13,12 +13,13 @@ static int64_t cpu_lone_padded(int64_t dim)
 
 static void cpu_lone_begin(const twh__cpu_work *work, twh__cpu_lone *lone, int64_t i)
 {
+  const twh__cpu_lanes  *lanes = work->kernel->lanes;
   const twh_oracle_desc *desc = &work->kernel->desc;
-  const twh_operand     *q = &work->call->q;
-  const int64_t          at = (work->slot * q->slot_stride + i * q->row_stride) * (desc->dtype == TWH_F32 ? 4 : 2);
+  const twh_operand     *q = &work->calls[0]->q;
+  const int64_t          at = (work->slot * q->slot_stride + i * q->row_stride) * twh__cpu_element(desc->dtype);
   float                 *packed = work->scratch->q + i * cpu_lone_padded(desc->qk_dim);
   memset(lone, 0, sizeof *lone);
-  work->kernel->lanes->lone_pack(packed, (const char *)q->data + at, desc->dtype, desc->qk_dim, work->factor);
+  lanes->lone_pack(packed, (const char *)q->data + at, desc->dtype, desc->qk_dim, work->factor);
   lone->q = packed;
   lone->qk_dim = desc->qk_dim;
   lone->v_dim = desc->v_dim;
@@ -27,28 +28,39 @@ static void cpu_lone_begin(const twh__cpu_work *work, twh__cpu_lone *lone, int64
   lone->max = -FLT_MAX;
   lone->cap = work->cap;
   memset(lone->out, 0, (size_t)cpu_lone_padded(desc->v_dim) * sizeof(float));
+  if (!work->continues) return;
+  twh__cpu_load_lse(work, i, &lone->max, &lone->sum);
+  if (lone->sum != 0.0f) lanes->lone_pack(lone->out, twh__cpu_out_at(work, i), desc->out_dtype, desc->v_dim, lone->sum);
 }
 
-static void cpu_lone_finish(const twh__cpu_work *work, const twh__cpu_lone *lone, int64_t i)
+/* As twh__cpu_store does it with a block. */
+static void cpu_lone_finish(const twh__cpu_work *work, twh__cpu_lone *lone, int64_t i)
 {
+  const twh__cpu_lanes  *lanes = work->kernel->lanes;
   const twh_oracle_desc *desc = &work->kernel->desc;
-  const twh_call        *call = work->call;
-  const int64_t          at = work->slot * call->out_slot_stride + i * call->out_row_stride;
-  char                  *out = (char *)call->out + at * (desc->out_dtype == TWH_F32 ? 4 : 2);
-  const int              finite = work->kernel->lanes->lone_store(out, desc->out_dtype, lone);
-  if (desc->flags & TWH_ORACLE_LSE)
-    twh__cpu_store_lse(desc->flags, &lone->max, &lone->sum, 1, call->lse + work->slot * call->lse_slot_stride + i);
-  if (!finite || (lone->sum == 0.0f && twh__cpu_keys_seen(work->kernel, call, i) > 0))
-    twh__cpu_repair(work->kernel, call, work->slot, i, work->scratch->row);
+  const int              sees = twh__cpu_sees(work, work->n, i);
+  char                  *out = twh__cpu_out_at(work, i);
+  float                  lse;
+  int                    finite;
+  if (work->continues && !sees) return;
+  finite = lanes->lone_store(work->continues ? NULL : out, desc->out_dtype, lone);
+  twh__cpu_make_lse(desc->flags, &lone->max, &lone->sum, 1, &lse);
+  if (!finite || (lone->sum == 0.0f && sees)) {
+    lse = twh__cpu_repair(work, i, work->scratch->row);
+    for (int64_t c = 0; c < desc->v_dim; c++) lone->out[c] = (float)work->scratch->row[c];
+    lone->sum = 1.0f;
+    finite = 0;
+  }
+  if (!finite || work->continues) lanes->lone_store(out, desc->out_dtype, lone);
+  if (desc->flags & TWH_ORACLE_LSE) *twh__cpu_lse_at(work, i) = lse;
 }
 
-void twh__cpu_lone_rows(const twh__cpu_work *work)
+/* The keys of one call. */
+static void cpu_lone_walk(const twh__cpu_work *work, twh__cpu_lone *lone)
 {
   const twh__cpu_lanes *lanes = work->kernel->lanes;
   const twh_call       *call = work->call;
   const int64_t         rows = call->q_len, seen = twh__cpu_keys_seen(work->kernel, call, rows - 1);
-  twh__cpu_lone         lone[TWH__CPU_LONE_ROWS];
-  for (int64_t i = 0; i < rows; i++) cpu_lone_begin(work, &lone[i], i);
   for (int64_t begin = 0; begin < seen; begin += TWH__CPU_KEYS) {
     const int64_t keys = seen - begin < TWH__CPU_KEYS ? seen - begin : TWH__CPU_KEYS;
     twh__cpu_tile tile;
@@ -67,6 +79,17 @@ void twh__cpu_lone_rows(const twh__cpu_work *work)
       lanes->lone_weights(&lone[i]);
       lanes->lone_values(&lone[i]);
     }
+  }
+}
+
+void twh__cpu_lone_rows(twh__cpu_work *work)
+{
+  const int64_t rows = work->calls[0]->q_len;
+  twh__cpu_lone lone[TWH__CPU_LONE_ROWS];
+  for (int64_t i = 0; i < rows; i++) cpu_lone_begin(work, &lone[i], i);
+  for (work->at = 0; work->at < work->n; work->at++) {
+    work->call = work->calls[work->at];
+    cpu_lone_walk(work, lone);
   }
   for (int64_t i = 0; i < rows; i++) cpu_lone_finish(work, &lone[i], i);
 }

@@ -13,6 +13,8 @@ static int64_t cpu_oracle_calls_per_batch(const twh_oracle_desc *desc)
 {
   double calls = ORACLE_PAIRS_PER_BATCH / ((double)desc->slots * (double)desc->q_len * (double)desc->k_len);
 
+  /* The calls of a chain have to be of one batch, however large they are: that is what saves packing and storing. */
+  if (desc->flags & TWH_ORACLE_CONTINUES) return ORACLE_CALLS_PER_BATCH;
   if (!(calls > 1)) return 1;
   return calls < ORACLE_CALLS_PER_BATCH ? (int64_t)calls : ORACLE_CALLS_PER_BATCH;
 }
@@ -22,8 +24,11 @@ static int32_t cpu_oracle_run(void *user, const twh_call *const *calls, int64_t 
   twh__cpu_kernel  *kernel = (twh__cpu_kernel *)user;
   twh__cpu_scratch *scratch = twh__cpu_scratch_take(&kernel->scratches);
   if (scratch == NULL) return ENOMEM;
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t slot = 0; slot < calls[i]->slots; slot++) twh__cpu_slot(kernel, calls[i], slot, scratch);
+  for (int64_t i = 0; i < n;) {
+    const int64_t chain = twh__cpu_chain(kernel, calls + i, n - i);
+    for (int64_t slot = 0; slot < calls[i]->slots; slot++) twh__cpu_slot(kernel, calls + i, chain, slot, scratch);
+    i += chain;
+  }
   twh__cpu_scratch_give(&kernel->scratches, scratch);
   return 0;
 }

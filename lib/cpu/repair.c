@@ -34,39 +34,55 @@ static double repair_score(const twh__cpu_kernel *kernel, const twh_call *call, 
   return score + mask;
 }
 
-static void repair_store(const twh__cpu_kernel *kernel, const twh_call *call, int64_t at, double value)
+/* A softmax on its way, relative to the largest score so far. */
+typedef struct repair_sum {
+  double  max, sum, *row;
+  int64_t dim;
+} repair_sum;
+
+/* One more score, and the numbers from `at` on that it is the weight of. */
+static void repair_add(repair_sum *to, double score, const void *data, int32_t dtype, int64_t at)
 {
-  if (kernel->desc.out_dtype == TWH_F32)
-    ((float *)call->out)[at] = (float)value;
-  else
-    ((uint16_t *)call->out)[at] =
-      kernel->desc.out_dtype == TWH_BF16 ? twh__cpu_to_bf16((float)value) : twh__cpu_to_f16((float)value);
+  double weight = 1.0, decay = 1.0;
+  if (score == -INFINITY) return;
+  if (score > to->max) {
+    decay = exp(to->max - score);
+    to->max = score;
+  } else
+    weight = exp(score - to->max);
+  to->sum = to->sum * decay + weight;
+  for (int64_t c = 0; c < to->dim; c++)
+    to->row[c] = to->row[c] * decay + (weight == 0.0 ? 0.0 : weight * repair_number(data, dtype, at + c));
 }
 
-void twh__cpu_repair(const twh__cpu_kernel *kernel, const twh_call *call, int64_t slot, int64_t i, double *row)
+/* What earlier calls have left is a key like any other, and its lse the score. */
+static void repair_add_state(repair_sum *to, const twh__cpu_work *work, int64_t i, double unit)
 {
-  const twh_oracle_desc *desc = &kernel->desc;
-  const int64_t          keys = twh__cpu_keys_seen(kernel, call, i);
+  const twh_oracle_desc *desc = &work->kernel->desc;
+  const float            lse = *twh__cpu_lse_at(work, i);
+  if (lse == INFINITY && desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF) return;
+  repair_add(to, (double)lse / unit, twh__cpu_out_at(work, i), desc->out_dtype, 0);
+}
+
+float twh__cpu_repair(const twh__cpu_work *work, int64_t i, double *row)
+{
+  const twh_oracle_desc *desc = &work->kernel->desc;
   const double           unit = desc->flags & TWH_ORACLE_LSE_BASE2 ? 1.44269504088896340736 : 1.0;
-  double                 max = -INFINITY, sum = 0.0, lse;
-  for (int64_t c = 0; c < desc->v_dim; c++) row[c] = 0.0;
-  for (int64_t j = 0; j < keys; j++) {
-    const double  score = repair_score(kernel, call, slot, i, j);
-    const int64_t v = slot * call->v.slot_stride + j * call->v.row_stride;
-    double        weight = 1.0, decay = 1.0;
-    if (score == -INFINITY) continue;
-    if (score > max) {
-      decay = exp(max - score);
-      max = score;
-    } else
-      weight = exp(score - max);
-    sum = sum * decay + weight;
-    for (int64_t c = 0; c < desc->v_dim; c++)
-      row[c] = row[c] * decay + (weight == 0.0 ? 0.0 : weight * repair_number(call->v.data, desc->dtype, v + c));
+  repair_sum             all;
+  all.max = -INFINITY;
+  all.sum = 0.0;
+  all.row = row;
+  all.dim = desc->v_dim;
+  for (int64_t c = 0; c < all.dim; c++) row[c] = 0.0;
+  if (work->continues) repair_add_state(&all, work, i, unit);
+  for (int64_t n = 0; n < work->n; n++) {
+    const twh_call *call = work->calls[n];
+    const int64_t   keys = twh__cpu_keys_seen(work->kernel, call, i);
+    for (int64_t j = 0; j < keys; j++)
+      repair_add(&all, repair_score(work->kernel, call, work->slot, i, j), call->v.data, desc->dtype,
+                 work->slot * call->v.slot_stride + j * call->v.row_stride);
   }
-  for (int64_t c = 0; c < desc->v_dim; c++)
-    repair_store(kernel, call, slot * call->out_slot_stride + i * call->out_row_stride + c, sum == 0.0 ? 0.0 : row[c] / sum);
-  lse = max + log(sum);
-  if (sum == 0.0) lse = desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
-  if (desc->flags & TWH_ORACLE_LSE) call->lse[slot * call->lse_slot_stride + i] = (float)(lse * unit);
+  if (all.sum == 0.0) return desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
+  for (int64_t c = 0; c < all.dim; c++) row[c] /= all.sum;
+  return (float)((all.max + log(all.sum)) * unit);
 }

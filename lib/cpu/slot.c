@@ -4,27 +4,29 @@
  * The blocks take turns at a tile, so that keys and values are converted (bf16, f16) and come into the cache once for all of
  * them. q is packed with the scale and log2(e) in it, so that weights are powers of two and need no more. A causal block stops
  * at the last key that one of its queries sees, and in the tile that the diagonal crosses each register stops on its own.
- * A row's arithmetic depends on its slot alone, so the rest of the batch cannot change its bits. */
+ *
+ * Calls of a batch that continue one another are one walk: q is packed once, the keys of call after call go by, and the state
+ * stays packed until it is stored behind the last one. So it is never rounded in between, and a chain's bits are not those of
+ * its calls one at a time. A row's arithmetic depends on its slot and its chain alone, and where a chain begins and ends on its
+ * own calls: whatever else is in the batch cannot change a bit. */
 #include "cpu/slot.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
-static const double cpu_slot_log2_e = 1.44269504088896340736, cpu_slot_ln_2 = 0.69314718055994530942;
+static const double cpu_slot_log2_e = 1.44269504088896340736;
 
-/* Numbers of q and out that go through the keys together, 256 KiB in f32: a part of the second-level cache. */
-static const int64_t cpu_slot_numbers = 1 << 16, cpu_slot_blocks_max = 12;
+/* Numbers of q and out that go through the keys together, 256 KiB in f32 and an eighth: a part of the second-level cache. The
+ * eighth saves 512 queries of 64 or 128 coordinates a walk for the last few of them. */
+static const int64_t cpu_slot_numbers = (1 << 16) + (1 << 13), cpu_slot_blocks_max = 12;
 
 int64_t twh__cpu_blocks(const twh_oracle_desc *desc, int64_t width)
 {
   const int64_t dim =
     desc->qk_dim > cpu_slot_numbers || desc->v_dim > cpu_slot_numbers ? cpu_slot_numbers : desc->qk_dim + desc->v_dim;
-  const int64_t all = (desc->q_len - 1) / width + 1;
+  const int64_t all = (desc->q_len - 1) / width + 1, most = cpu_slot_blocks_max * TWH__CPU_WIDTH / width;
   int64_t       blocks = cpu_slot_numbers / (dim * width);
-  blocks = blocks < 1                                              ? 1
-           : blocks > cpu_slot_blocks_max * TWH__CPU_WIDTH / width ? cpu_slot_blocks_max * TWH__CPU_WIDTH / width
-                                                                   : blocks;
+  blocks = blocks < 1 ? 1 : blocks < most ? blocks : most;
   return blocks < all ? blocks : all;
 }
 
@@ -36,24 +38,55 @@ int64_t twh__cpu_keys_seen(const twh__cpu_kernel *kernel, const twh_call *call, 
   return i + offset + 1 < k_len ? i + offset + 1 : k_len;
 }
 
-static size_t cpu_slot_element(int32_t dtype)
+int twh__cpu_sees(const twh__cpu_work *work, int64_t n, int64_t i)
 {
-  return dtype == TWH_F32 ? sizeof(float) : sizeof(uint16_t);
+  for (int64_t at = 0; at < n; at++)
+    if (twh__cpu_keys_seen(work->kernel, work->calls[at], i) > 0) return 1;
+  return 0;
+}
+
+static int cpu_slot_continues(const twh__cpu_kernel *kernel, const twh_call *call)
+{
+  return kernel->desc.flags & TWH_ORACLE_CONTINUES && call->flags & TWH_CALL_CONTINUES;
+}
+
+/* Whether `next` goes on from the results of `call` with the same queries. */
+static int cpu_slot_follows(const twh__cpu_kernel *kernel, const twh_call *call, const twh_call *next)
+{
+  const int64_t stride = cpu_slot_continues(kernel, call) ? call->lse_row_stride : 1;
+  if (!cpu_slot_continues(kernel, next) || next->slots != call->slots || next->q_len != call->q_len) return 0;
+  if (next->q.data != call->q.data || next->out != call->out || next->lse != call->lse) return 0;
+  if (next->q.slot_stride != call->q.slot_stride || next->q.row_stride != call->q.row_stride) return 0;
+  if (next->out_slot_stride != call->out_slot_stride || next->out_row_stride != call->out_row_stride) return 0;
+  if (next->lse_slot_stride != call->lse_slot_stride || next->lse_row_stride != stride) return 0;
+  return !(kernel->desc.flags & TWH_ORACLE_SCALE_PER_CALL) || next->scale == call->scale;
+}
+
+int64_t twh__cpu_chain(const twh__cpu_kernel *kernel, const twh_call *const *calls, int64_t n)
+{
+  int64_t count = 1;
+  while (count < n && cpu_slot_follows(kernel, calls[count - 1], calls[count])) count++;
+  return count;
+}
+
+int64_t twh__cpu_element(int32_t dtype)
+{
+  return dtype == TWH_F32 ? 4 : 2;
 }
 
 /* Scores are in units of log2; before a cap they are twice what its hyperbolic tangent is taken of, in those units. */
 static void cpu_slot_scale(twh__cpu_work *work)
 {
   const twh_oracle_desc *desc = &work->kernel->desc;
-  const double           scale = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? work->call->scale : desc->scale;
+  const double           scale = desc->flags & TWH_ORACLE_SCALE_PER_CALL ? work->calls[0]->scale : desc->scale;
   const int              capped = desc->softcap > 0.0;
   work->factor = (float)(capped ? 2.0 * cpu_slot_log2_e * scale / desc->softcap : cpu_slot_log2_e * scale);
   work->cap = capped ? (float)(cpu_slot_log2_e * desc->softcap) : 0.0f;
 }
 
-/* Queries of a block, and how many they are. Four registers of queries at the end are two blocks of two: better than one of
- * three and one that waits for a single chain of sums. */
-static int64_t cpu_slot_block(const twh__cpu_work *work, int64_t block, int64_t *rows)
+/* Four registers of queries at the end are two blocks of two: better than one of three and one that waits for a single chain of
+ * sums. */
+int64_t twh__cpu_block(const twh__cpu_work *work, int64_t block, int64_t *rows)
 {
   const int64_t width = work->kernel->lanes->width, lane = width / TWH__CPU_VECTORS;
   const int64_t registers = (work->rows - 1) / lane + 1;
@@ -71,24 +104,20 @@ static int64_t cpu_slot_block(const twh__cpu_work *work, int64_t block, int64_t 
 
 static void cpu_slot_begin(const twh__cpu_work *work)
 {
-  const twh__cpu_lanes  *lanes = work->kernel->lanes;
   const twh_oracle_desc *desc = &work->kernel->desc;
-  const twh_operand     *q = &work->call->q;
-  const int64_t          width = lanes->width;
-  const size_t           element = cpu_slot_element(desc->dtype);
+  const twh_operand     *q = &work->calls[0]->q;
   for (int64_t block = 0; block < work->blocks; block++) {
     twh__cpu_rows rows;
-    const int64_t row = cpu_slot_block(work, block, &rows.rows), at = work->slot * q->slot_stride + row * q->row_stride;
-    rows.data = (void *)(uintptr_t)((const char *)q->data + at * (int64_t)element);
-    rows.stride = q->row_stride;
-    rows.dim = desc->qk_dim;
-    rows.dtype = desc->dtype;
-    lanes->pack(work->scratch->q + block * desc->qk_dim * width, &rows, work->factor);
-    if (twh__cpu_keys_seen(work->kernel, work->call, row + rows.rows - 1) == 0)
-      memset(work->scratch->out + block * desc->v_dim * width, 0, (size_t)(desc->v_dim * width) * sizeof(float));
+    const int64_t row = twh__cpu_block(work, block, &rows.rows), at = work->slot * q->slot_stride + row * q->row_stride;
+    if (twh__cpu_sees(work, work->n, row + rows.rows - 1)) {
+      rows.data = (void *)(uintptr_t)((const char *)q->data + at * twh__cpu_element(desc->dtype));
+      rows.stride = q->row_stride;
+      rows.dim = desc->qk_dim;
+      rows.dtype = desc->dtype;
+      work->kernel->lanes->pack(work->scratch->q + block * desc->qk_dim * work->kernel->lanes->width, &rows, work->factor);
+    }
+    twh__cpu_load(work, block);
   }
-  memset(work->scratch->sum, 0, (size_t)(work->blocks * width) * sizeof(float));
-  for (int64_t i = 0; i < work->blocks * width; i++) work->scratch->max[i] = -FLT_MAX;
 }
 
 /* Rows begin .. begin + keys - 1 of k or v: where they lie, or a copy in f32. */
@@ -97,7 +126,7 @@ static const float *cpu_slot_operand(const twh__cpu_work *work, const twh_operan
 {
   const int32_t dtype = work->kernel->desc.dtype;
   const int64_t at = work->slot * operand->slot_stride + begin * operand->row_stride;
-  const char   *from = (const char *)operand->data + at * (int64_t)cpu_slot_element(dtype);
+  const char   *from = (const char *)operand->data + at * twh__cpu_element(dtype);
   *stride = operand->row_stride;
   if (dtype == TWH_F32) return (const float *)(const void *)from;
   *stride = dim;
@@ -122,7 +151,7 @@ const void *twh__cpu_mask_at(const twh__cpu_work *work, int64_t i, int64_t j)
   const twh_operand *mask = &work->call->mask;
   const int32_t      dtype = work->kernel->desc.mask_dtype;
   const int64_t      at = work->slot * mask->slot_stride + i * mask->row_stride + j;
-  return (const char *)mask->data + at * (dtype == TWH_BOOL ? 1 : (int64_t)cpu_slot_element(dtype));
+  return (const char *)mask->data + at * (dtype == TWH_BOOL ? 1 : twh__cpu_element(dtype));
 }
 
 /* One block and the tile of keys from `begin` on. */
@@ -132,7 +161,7 @@ static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begi
   const int64_t         width = lanes->width, lane = width / TWH__CPU_VECTORS;
   const int             masked = work->call->mask_mode == TWH_MASK_TENSOR;
   twh__cpu_rows         mask;
-  const int64_t         row = cpu_slot_block(work, block, &mask.rows);
+  const int64_t         row = twh__cpu_block(work, block, &mask.rows);
   tile->vectors = (mask.rows - 1) / lane + 1;
   for (int64_t n = 0; n < tile->vectors; n++) {
     const int64_t last = n == tile->vectors - 1 ? mask.rows : (n + 1) * lane;
@@ -145,7 +174,8 @@ static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begi
     const int64_t limit = row + work->kernel->desc.causal_offset + 1 - begin;
     tile->limit = limit < keys ? limit : keys;
   }
-  tile->fresh = begin == 0; /* what a row sees is a prefix */
+  /* What a row sees of a call is a prefix. */
+  tile->fresh = begin == 0 && !work->continues && !twh__cpu_sees(work, work->at, row + mask.rows - 1);
   tile->q = work->scratch->q + block * tile->qk_dim * width;
   tile->out = work->scratch->out + block * tile->v_dim * width;
   tile->max = work->scratch->max + block * width;
@@ -164,90 +194,65 @@ static void cpu_slot_step(const twh__cpu_work *work, int64_t block, int64_t begi
   lanes->values(tile);
 }
 
-/* log2 of a positive number, in float64 and vectorisable: 2^e f with f near 1, and the series of the area tangent. */
-static double cpu_slot_log2(float x)
+/* The keys of one call, for all queries in memory. */
+static void cpu_slot_walk(const twh__cpu_work *work, twh__cpu_tile *tile)
 {
-  uint32_t bits;
-  double   f, z, square;
-  float    part;
-  int32_t  e;
-  memcpy(&bits, &x, sizeof bits);
-  e = (int32_t)((bits - 0x3f3504f3u) >> 23 << 23);
-  bits -= (uint32_t)e;
-  memcpy(&part, &bits, sizeof part);
-  f = (double)part;
-  z = (f - 1.0) / (f + 1.0);
-  square = z * z;
-  f = 1.0 + square * (1.0 / 3.0 + square * (1.0 / 5.0 + square * (1.0 / 7.0 + square * (1.0 / 9.0 + square * (1.0 / 11.0)))));
-  return (double)(e / 8388608) + 2.0 * cpu_slot_log2_e * z * f;
+  const int64_t seen = twh__cpu_keys_seen(work->kernel, work->call, work->first + work->rows - 1);
+  for (int64_t begin = 0; begin < seen; begin += TWH__CPU_KEYS) {
+    const int64_t keys = seen - begin < TWH__CPU_KEYS ? seen - begin : TWH__CPU_KEYS;
+    twh__cpu_operands(work, begin, keys, tile);
+    for (int64_t block = 0; block < work->blocks; block++) cpu_slot_step(work, block, begin, keys, tile);
+  }
 }
 
-void twh__cpu_store_lse(uint32_t flags, const float *max, const float *sum, int64_t n, float *lse)
+/* The queries in memory, and all keys of the chain. */
+static void cpu_slot_group(twh__cpu_work *work, twh__cpu_tile *tile)
 {
-  const double unit = flags & TWH_ORACLE_LSE_BASE2 ? 1.0 : cpu_slot_ln_2;
-  const float  empty = flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
-  for (int64_t i = 0; i < n; i++) lse[i] = (float)(((double)max[i] + cpu_slot_log2(sum[i])) * unit);
-  for (int64_t i = 0; i < n; i++) lse[i] = sum[i] > 0.0f ? lse[i] : empty;
+  cpu_slot_begin(work);
+  for (work->at = 0; work->at < work->n; work->at++) {
+    work->call = work->calls[work->at];
+    cpu_slot_walk(work, tile);
+  }
+  for (int64_t block = 0; block < work->blocks; block++) twh__cpu_store(work, block);
 }
 
-/* Store out and lse of one block. */
-static void cpu_slot_finish(const twh__cpu_work *work, int64_t block)
+/* As few groups as there can be, all of them alike. */
+static void cpu_slot_groups(twh__cpu_work *work)
 {
-  const twh__cpu_lanes  *lanes = work->kernel->lanes;
-  const twh_oracle_desc *desc = &work->kernel->desc;
-  const twh_call        *call = work->call;
-  const int64_t          width = lanes->width;
-  const float           *max = work->scratch->max + block * width, *sum = work->scratch->sum + block * width;
-  float                 *broken = work->scratch->top;
-  twh__cpu_rows          rows;
-  const int64_t          row = cpu_slot_block(work, block, &rows.rows);
-  const int64_t          at = work->slot * call->out_slot_stride + row * call->out_row_stride;
-  rows.data = (char *)call->out + at * (int64_t)cpu_slot_element(desc->out_dtype);
-  rows.stride = call->out_row_stride;
-  rows.dim = desc->v_dim;
-  rows.dtype = desc->out_dtype;
-  lanes->store(&rows, work->scratch->out + block * desc->v_dim * width, sum, broken);
-  if (desc->flags & TWH_ORACLE_LSE)
-    twh__cpu_store_lse(desc->flags, max, sum, rows.rows, call->lse + work->slot * call->lse_slot_stride + row);
-  for (int64_t i = 0; i < rows.rows; i++)
-    if (broken[i] != 0.0f || (sum[i] == 0.0f && twh__cpu_keys_seen(work->kernel, call, row + i) > 0))
-      twh__cpu_repair(work->kernel, call, work->slot, row + i, work->scratch->row);
-}
-
-void twh__cpu_slot(const twh__cpu_kernel *kernel, const twh_call *call, int64_t slot, twh__cpu_scratch *scratch)
-{
-  const twh_oracle_desc *desc = &kernel->desc;
-  const int64_t          width = kernel->lanes->width, most = kernel->blocks * width;
+  const twh__cpu_kernel *kernel = work->kernel;
+  const int64_t          q_len = work->calls[0]->q_len, width = kernel->lanes->width;
+  int64_t                blocks = (q_len - 1) / width + 1, groups = (blocks - 1) / kernel->blocks + 1;
   twh__cpu_tile          tile;
-  twh__cpu_work          work;
+  memset(&tile, 0, sizeof tile);
+  tile.qk_dim = kernel->desc.qk_dim;
+  tile.v_dim = kernel->desc.v_dim;
+  tile.scores = work->scratch->scores;
+  tile.top = work->scratch->top;
+  tile.decay = work->scratch->decay;
+  tile.cap = work->cap;
+  for (; groups > 0; groups--) {
+    work->blocks = (blocks - 1) / groups + 1;
+    work->rows = groups == 1 ? q_len - work->first : work->blocks * width;
+    cpu_slot_group(work, &tile);
+    blocks -= work->blocks;
+    work->first += work->rows;
+  }
+}
+
+void twh__cpu_slot(const twh__cpu_kernel *kernel, const twh_call *const *calls, int64_t n, int64_t slot,
+                   twh__cpu_scratch *scratch)
+{
+  twh__cpu_work work;
   memset(&work, 0, sizeof work);
   work.kernel = kernel;
-  work.call = call;
+  work.calls = calls;
+  work.n = n;
+  work.continues = cpu_slot_continues(kernel, calls[0]);
   work.scratch = scratch;
   work.slot = slot;
   cpu_slot_scale(&work);
-  if (call->q_len <= TWH__CPU_LONE_ROWS) {
+  if (calls[0]->q_len <= TWH__CPU_LONE_ROWS)
     twh__cpu_lone_rows(&work);
-    return;
-  }
-  memset(&tile, 0, sizeof tile);
-  tile.qk_dim = desc->qk_dim;
-  tile.v_dim = desc->v_dim;
-  tile.scores = scratch->scores;
-  tile.top = scratch->top;
-  tile.decay = scratch->decay;
-  tile.cap = work.cap;
-  for (work.first = 0; work.first < call->q_len; work.first += most) {
-    int64_t seen;
-    work.rows = call->q_len - work.first < most ? call->q_len - work.first : most;
-    work.blocks = (work.rows - 1) / width + 1;
-    seen = twh__cpu_keys_seen(kernel, call, work.first + work.rows - 1);
-    cpu_slot_begin(&work);
-    for (int64_t begin = 0; begin < seen; begin += TWH__CPU_KEYS) {
-      const int64_t keys = seen - begin < TWH__CPU_KEYS ? seen - begin : TWH__CPU_KEYS;
-      twh__cpu_operands(&work, begin, keys, &tile);
-      for (int64_t block = 0; block < work.blocks; block++) cpu_slot_step(&work, block, begin, keys, &tile);
-    }
-    for (int64_t block = 0; block < work.blocks; block++) cpu_slot_finish(&work, block);
-  }
+  else
+    cpu_slot_groups(&work);
 }

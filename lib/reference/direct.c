@@ -127,21 +127,51 @@ static void direct_values(const direct_job *job)
   }
 }
 
+/* Where element (slot, i) of the lse stands. */
+static float *direct_lse(const direct_job *job, int64_t i)
+{
+  const twh_call *call = job->call;
+  return call->lse + job->slot * call->lse_slot_stride + i * (call->flags & TWH_CALL_CONTINUES ? call->lse_row_stride : 1);
+}
+
+/* A weight that underflows takes an infinite value with it, but not a NaN. */
+static double direct_share(double weight, double value)
+{
+  return weight == 0.0 && isinf(value) ? 0.0 : weight * value;
+}
+
+/* What stands in memory and what this call has found alone, weighted by e^lse relative to the larger one. Replaces the latter. */
+static void direct_continue(const direct_job *job, double *out, int64_t at, double before, double *lse)
+{
+  const twh_oracle_desc *desc = &job->kernel->desc;
+  const double           top = fmax(before, *lse), old = exp(before - top), own = exp(*lse - top);
+  for (int64_t c = 0; c < desc->v_dim; c++) {
+    double value;
+    twh__reference_read(&value, job->call->out, desc->out_dtype, at + c, 1);
+    out[c] = direct_share(old / (old + own), value) + direct_share(own / (old + own), out[c]);
+  }
+  *lse = top + log(old + own);
+}
+
 static void direct_store(const direct_job *job, int64_t r, double max, double sum)
 {
   const twh_oracle_desc *desc = &job->kernel->desc;
   const twh_call        *call = job->call;
-  const int64_t          i = job->first + r;
-  double                *out = job->out + r * desc->v_dim;
+  const int64_t          i = job->first + r, at = job->slot * call->out_slot_stride + i * call->out_row_stride;
+  const double           base = desc->flags & TWH_ORACLE_LSE_BASE2 ? 1.44269504088896340736 : 1.0;
+  double                *out = job->out + r * desc->v_dim, lse = max + log(sum);
+  const int              continues = (call->flags & TWH_CALL_CONTINUES) != 0;
+  if (continues && sum == 0.0) return;
   for (int64_t c = 0; c < desc->v_dim; c++) out[c] = sum == 0.0 ? 0.0 : out[c] / sum;
-  twh__reference_write(call->out, desc->out_dtype, job->slot * call->out_slot_stride + i * call->out_row_stride, out,
-                       desc->v_dim);
-  if (desc->flags & TWH_ORACLE_LSE) {
-    double lse = max + log(sum);
-    if (desc->flags & TWH_ORACLE_LSE_BASE2) lse *= 1.44269504088896340736;
-    if (sum == 0.0) lse = desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
-    call->lse[job->slot * call->lse_slot_stride + i] = (float)lse;
+  if (continues) {
+    const double before = (double)*direct_lse(job, i) / base;
+    const int    empty = before == -INFINITY || (before == INFINITY && (desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF));
+    if (!empty) direct_continue(job, out, at, before, &lse);
   }
+  twh__reference_write(call->out, desc->out_dtype, at, out, desc->v_dim);
+  if (!(desc->flags & TWH_ORACLE_LSE)) return;
+  if (sum == 0.0) lse = desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF ? INFINITY : -INFINITY;
+  *direct_lse(job, i) = (float)(lse * base);
 }
 
 static void direct_read_rows(double *to, const twh_operand *operand, int32_t dtype, int64_t slot, int64_t row, int64_t rows,

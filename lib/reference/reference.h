@@ -25,7 +25,8 @@ TWH_DEFINE_INIT(twh_reference_options)
  *   release and user must be zero. All data types, mask modes and flags are supported; max_concurrent_batches 0 = 1024.
  * options: NULL = defaults. out: receives the oracle; the caller destroys it. NULL on failure.
  * With TWH_ORACLE_F16_SCORES scale <q, k>, capped, is rounded to f16, and then the mask is added. A row that sees no key, or
- * only keys with an additive mask of -inf, gets out 0. The kernel's own error code is ENOMEM.
+ * only keys with an additive mask of -inf, gets out 0. A call that continues (TWH_ORACLE_CONTINUES) merges in float64 what stands in
+ * out and lse, as rounded there. The kernel's own error code is ENOMEM.
  * Returns: all of twh_oracle_create. Threads: any. */
 TWH_MUST_USE twh_status twh_reference_oracle_create(const twh_context *context, const twh_oracle_desc *desc,
                                                     const twh_reference_options *options, twh_oracle **out, twh_error *error);

@@ -37,6 +37,8 @@ VALUE(TWH_ORACLE_FEWER_SLOTS, 64);
 VALUE(TWH_ORACLE_SCALE_PER_CALL, 128);
 VALUE(TWH_ORACLE_F16_SCORES, 256);
 VALUE(TWH_ORACLE_BACKWARDS, 512);
+VALUE(TWH_ORACLE_CONTINUES, 1024);
+VALUE(TWH_CALL_CONTINUES, 1);
 VALUE(TWH_CHECK_HOLDS, 0);
 VALUE(TWH_CHECK_UNTRUE, 1);
 VALUE(TWH_CHECK_SKIPPED, 2);
@@ -104,7 +106,7 @@ FIELD(twh_operand, slot_stride, 8, 8);
 FIELD(twh_operand, row_stride, 16, 8);
 FIELD(twh_operand, id, 24, 8);
 
-SIZE(twh_call, 224);
+SIZE(twh_call, 240);
 FIELD(twh_call, struct_size, 0, 4);
 FIELD(twh_call, mask_mode, 4, 4);
 FIELD(twh_call, index, 8, 8);
@@ -122,6 +124,8 @@ FIELD(twh_call, out_row_stride, 192, 8);
 FIELD(twh_call, lse, 200, 8);
 FIELD(twh_call, lse_slot_stride, 208, 8);
 FIELD(twh_call, execute, 216, 8);
+FIELD(twh_call, flags, 224, 8);
+FIELD(twh_call, lse_row_stride, 232, 8);
 
 SIZE(twh_oracle_desc, 272);
 FIELD(twh_oracle_desc, struct_size, 0, 4);

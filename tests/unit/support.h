@@ -213,6 +213,7 @@ typedef struct support_oracle {
   int             failed;
   int             finite_only;                       /* refuse operands that are not finite; set by create */
   int64_t         backwards;                         /* operands whose rows went backwards, since the last reset */
+  int64_t         continued;                         /* calls that continued others, since the last reset */
   /* Called after the inner kernel with the number of the call, under the lock; may change what the kernel returned. */
   void (*spoil)(void *user, const twh_call *call, int64_t number);
   void     *spoil_user;

@@ -242,6 +242,38 @@ static void support_case_backwards(support_case *made)
   }
 }
 
+/* So short, with batches so long, that there are chains of calls. */
+static void support_case_short(twh_oracle_desc *desc, support_random *random)
+{
+  desc->q_len = desc->k_len = support_between(random, 2, 4);
+  desc->q_len_min = desc->q_len_step = desc->k_len_min = desc->k_len_step = 0;
+  desc->q_slot_stride = desc->k_slot_stride = desc->v_slot_stride = desc->out_slot_stride = 0;
+  desc->causal_offset = 0;
+  desc->mask_modes |= TWH_MASK_NONE;
+  desc->out_dtype = TWH_F32;
+  desc->alignment = 1;
+  desc->max_calls_per_batch = support_between(random, 2, 20);
+}
+
+/* Kernels that merge their calls themselves; some of those whose rows may go backwards made such that they do. From numbers of its
+ * own. */
+static void support_case_continues(support_case *made)
+{
+  support_random random = support_random_at(made->seed ^ 0xc047, made->number);
+  for (int64_t i = 0; i < made->kernels; ++i) {
+    twh_oracle_desc *desc = &made->desc[i];
+    if (!(desc->flags & TWH_ORACLE_LSE)) continue;
+    if (!support_one_in(&random, desc->flags & TWH_ORACLE_BACKWARDS ? 2 : 3)) continue;
+    desc->flags |= TWH_ORACLE_CONTINUES;
+    if (made->problem.mask_dtype || support_one_in(&random, 4)) continue;
+    desc->slots = 1;
+    desc->mask_modes = TWH_MASK_CAUSAL;
+    desc->mask_dtype = 0;
+    desc->mask_value = 0.0;
+    if (!(desc->flags & TWH_ORACLE_BACKWARDS) || support_one_in(&random, 2)) support_case_short(desc, &random);
+  }
+}
+
 void support_case_make(support_case *made, uint64_t seed, uint64_t number)
 {
   static const int32_t hosts[] = { TWH_F32, TWH_F32, TWH_F64, TWH_F16, TWH_BF16 };
@@ -262,6 +294,7 @@ void support_case_make(support_case *made, uint64_t seed, uint64_t number)
   }
   made->host_dtype = hosts[support_below(&random, 5)];
   support_case_backwards(made);
+  support_case_continues(made);
   made->layout = (int32_t)support_below(&random, SUPPORT_LAYOUTS);
   made->tensor_flags = support_one_in(&random, 6) ? 0 : SUPPORT_LSE;
   if (support_one_in(&random, 5)) made->tensor_flags |= SUPPORT_SINKS;

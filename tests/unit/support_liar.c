@@ -91,19 +91,44 @@ static float liar_lse(const liar *it, const twh_call *call, float top, float sum
   return base2 ? lse * 1.44269504f : lse;
 }
 
+/* Adds what stands in memory to it->out and *lse; 0: this call adds nothing, and memory is right as it is. */
+static int liar_continue(liar *it, const twh_call *call, int64_t s, int64_t i, float *lse)
+{
+  const twh_oracle_desc *d = &it->desc;
+  int                    plus = (d->flags & TWH_ORACLE_EMPTY_LSE_POS_INF) != 0, base2 = (d->flags & TWH_ORACLE_LSE_BASE2) != 0;
+  double                 unit = base2 == (it->lie == CONTINUES_IN_OTHER_BASE) ? 1 : log(2.0), top, old, own;
+  float empty = plus ? INFINITY : -INFINITY, before = call->lse[s * call->lse_slot_stride + i * call->lse_row_stride];
+  if (*lse == empty && it->lie != CONTINUES_LOSES_EMPTY) return 0;
+  if (*lse == empty || before == empty) {
+    if (before != empty || it->lie != CONTINUES_TAKES_EMPTY) return 1;
+    before = 0;
+  }
+  top = it->lie == CONTINUES_OVERFLOWS ? 0 : fmax((double)before, (double)*lse);
+  old = exp(((double)before - top) * unit);
+  own = exp(((double)*lse - top) * unit);
+  if (it->lie == CONTINUES_OVERFLOWS) old = (double)(float)old, own = (double)(float)own;
+  for (int64_t c = 0; c < d->v_dim; ++c) {
+    double value = support_load(call->out, d->out_dtype, s * call->out_slot_stride + i * call->out_row_stride + c);
+    it->out[c] = (float)(old / (old + own) * value + own / (old + own) * (double)it->out[c]);
+  }
+  *lse = (float)(top + log(old + own) / unit);
+  return 1;
+}
+
 static void liar_store(liar *it, const twh_call *call, int64_t s, int64_t i, float lse)
 {
   const twh_oracle_desc *d = &it->desc;
   int                    dense = it->lie == STRIDES_AS_DECLARED;
   int64_t slot = dense ? d->q_len * d->v_dim : call->out_slot_stride, row = dense ? d->v_dim : call->out_row_stride;
-  int64_t                last = s == call->slots - 1 && i == call->q_len - 1, at = s * slot + i * row;
+  int64_t last = s == call->slots - 1 && i == call->q_len - 1, at = s * slot + i * row;
+  if ((call->flags & TWH_CALL_CONTINUES) && it->lie != CONTINUES_NOT_AT_ALL && !liar_continue(it, call, s, i, &lse)) return;
   for (int64_t c = 0; c < d->v_dim; ++c) {
     if (it->lie == SKIPS_LAST_ELEMENT && last && c == d->v_dim - 1) continue;
     support_store(call->out, d->out_dtype, at + c, it->out[c]);
   }
   if (it->lie == WRITES_BEHIND && last) support_store(call->out, d->out_dtype, at + d->v_dim, 0.5);
   if (it->lie == WRITES_BEFORE && last) support_store(call->out, d->out_dtype, -1, 0.5);
-  if (d->flags & TWH_ORACLE_LSE) call->lse[s * call->lse_slot_stride + i] = lse;
+  if (d->flags & TWH_ORACLE_LSE) call->lse[s * call->lse_slot_stride + i * call->lse_row_stride] = lse;
 }
 
 static void liar_row(liar *it, const twh_call *call, int64_t s, int64_t i)
@@ -137,9 +162,22 @@ static void liar_row(liar *it, const twh_call *call, int64_t s, int64_t i)
   liar_store(it, call, s, i, lse);
 }
 
-static void liar_call(liar *it, const twh_call *call)
+/* Takes rows that come backwards for those that begin at the lower address. */
+static void liar_turn(twh_call *call, int32_t dtype)
 {
+  if (call->lse_row_stride >= 0) return;
+  call->out = (char *)call->out + (call->q_len - 1) * call->out_row_stride * support_bytes(dtype);
+  call->lse -= call->q_len - 1;
+  call->out_row_stride = -call->out_row_stride;
+  call->lse_row_stride = 1;
+}
+
+static void liar_call(liar *it, const twh_call *asked)
+{
+  twh_call               own = *asked, *call = &own;
   const twh_oracle_desc *d = &it->desc;
+  if (!(call->flags & TWH_CALL_CONTINUES)) call->lse_row_stride = 1;
+  if (it->lie == CONTINUES_FORWARDS) liar_turn(call, d->out_dtype);
   for (int64_t s = 0; s < call->slots; ++s) {
     int64_t from = it->lie == ONE_SLOT_WRONG && s == 1 ? 0 : s;
     if (it->lie == SLOTS_SHIFTED && call->slots < d->slots) from = 0;

@@ -105,6 +105,7 @@ static void support_check_call(support_oracle *oracle, const twh_call *call)
 {
   const twh_oracle_desc *d = &oracle->desc;
   int64_t                alignment = support_or(d->alignment, 64);
+  int                    turned = call->flags && (d->flags & TWH_ORACLE_BACKWARDS) && call->lse_row_stride < 0;
   if (call->struct_size < sizeof(twh_call))
     support_break(oracle, call, "struct_size", call->struct_size, (int64_t)sizeof(twh_call));
   if ((call->mask_mode & (call->mask_mode - 1)) || !(call->mask_mode & d->mask_modes))
@@ -129,9 +130,10 @@ static void support_check_call(support_oracle *oracle, const twh_call *call)
     if (call->q_len > 1) support_expect(oracle, call, "out_row_stride", call->out_row_stride, d->out_row_stride);
     if (call->slots > 1) support_expect(oracle, call, "out_slot_stride", call->out_slot_stride, d->out_slot_stride);
   }
-  if (call->q_len > 1 && call->out_row_stride < d->v_dim)
+  if (call->q_len > 1 && (turned ? -call->out_row_stride : call->out_row_stride) < d->v_dim)
     support_break(oracle, call, "out_row_stride", call->out_row_stride, d->v_dim);
   if (d->flags & TWH_ORACLE_LSE) {
+    support_expect(oracle, call, "lse_row_stride", call->lse_row_stride, turned ? -1 : 1);
     if (!call->lse || (uintptr_t)call->lse % (uintptr_t)alignment) support_break(oracle, call, "lse", 0, 1);
     if (call->slots > 1 && call->lse_slot_stride < call->q_len)
       support_break(oracle, call, "lse_slot_stride", call->lse_slot_stride, call->q_len);
@@ -139,23 +141,104 @@ static void support_check_call(support_oracle *oracle, const twh_call *call)
     support_break(oracle, call, "lse without the flag", 1, 0);
 }
 
-/* Rows that see no key: anything may stand in out; under a built-in mask nothing may be relied on at all. */
-static void support_spoil_empty(const support_oracle *oracle, const twh_call *call)
+/* ---- calls that continue others ---- */
+
+/* The row (slots x q_len) of the first call of a chain that row i of slot s of a call of it continues, or -1. */
+static int64_t support_chain_row(const twh_call *first, const twh_call *call, int32_t dtype, int64_t s, int64_t i)
 {
-  int64_t s, i, c;
+  ptrdiff_t bytes = (const char *)call->out - (const char *)first->out;
+  int64_t   lse = call->lse - first->lse + s * call->lse_slot_stride + i * call->lse_row_stride;
+  int64_t   at = bytes / support_bytes(dtype) + s * call->out_slot_stride + i * call->out_row_stride, slot;
+  if (first == call) return s * first->q_len + i;
+  for (slot = 0; slot < first->slots && bytes % support_bytes(dtype) == 0; ++slot) {
+    int64_t row = lse - slot * first->lse_slot_stride;
+    if (row < 0 || row >= first->q_len || at != slot * first->out_slot_stride + row * first->out_row_stride) continue;
+    return slot * first->q_len + row;
+  }
+  return -1;
+}
+
+/* Its rows must be those of the first call, none of them twice, with the same queries. */
+static void support_check_continues(support_oracle *oracle, const twh_call *first, const twh_call *call)
+{
+  const twh_oracle_desc *d = &oracle->desc;
+  int64_t                s, i, row, size = support_bytes(d->dtype);
+  unsigned char         *taken = (unsigned char *)calloc((size_t)(first->slots * first->q_len), 1);
+  if (!taken) abort();
   for (s = 0; s < call->slots; ++s)
     for (i = 0; i < call->q_len; ++i) {
-      if (call->mask_mode == TWH_MASK_NONE || support_call_seen(call, &oracle->desc, s, i) > 0) continue;
-      for (c = 0; c < oracle->desc.v_dim; ++c)
-        support_store(call->out, oracle->desc.out_dtype, s * call->out_slot_stride + i * call->out_row_stride + c, (double)NAN);
-      if (call->lse && call->mask_mode == TWH_MASK_CAUSAL) call->lse[s * call->lse_slot_stride + i] = (float)NAN;
+      const char *own = (const char *)call->q.data + (s * call->q.slot_stride + i * call->q.row_stride) * size, *other;
+      row = support_chain_row(first, call, d->out_dtype, s, i);
+      if (row < 0 || taken[row]++) {
+        support_break(oracle, call, "a row that the call continues", row, i);
+        continue;
+      }
+      other = (const char *)first->q.data +
+              (row / first->q_len * first->q.slot_stride + row % first->q_len * first->q.row_stride) * size;
+      if (memcmp(own, other, (size_t)(d->qk_dim * size)) != 0) support_break(oracle, call, "the query of a row", -1, row);
     }
+  ++oracle->continued;
+  free(taken);
+}
+
+/* How many of n calls the first one and those that continue it are. */
+static int64_t support_chain_length(const twh_call *const *calls, int64_t n)
+{
+  int64_t length = 1;
+  while (length < n && (calls[length]->flags & TWH_CALL_CONTINUES)) ++length;
+  return length;
+}
+
+static void support_check_chain(support_oracle *oracle, const twh_call *const *calls, int64_t n)
+{
+  int64_t i;
+  for (i = 0; i < n; ++i) {
+    if (calls[i]->flags & ~(uint64_t)TWH_CALL_CONTINUES) support_break(oracle, calls[i], "flags", (int64_t)calls[i]->flags, 0);
+    if (calls[i]->flags && !(oracle->desc.flags & TWH_ORACLE_CONTINUES))
+      support_break(oracle, calls[i], "flags without TWH_ORACLE_CONTINUES", (int64_t)calls[i]->flags, 0);
+  }
+  if (calls[0]->flags) support_break(oracle, calls[0], "a call that continues none in its batch", 1, 0);
+  for (i = 1; i < n && !oracle->broken[0]; ++i) support_check_continues(oracle, calls[0], calls[i]);
+}
+
+/* Rows that have seen no key so far: anything may stand in out; under a built-in mask nothing may be relied on at all, but the
+ * kernel relies on its own lse until the chain is over. */
+static void support_spoil_empty(const support_oracle *oracle, const twh_call *first, const unsigned char *seen, int over)
+{
+  int64_t s, i, c;
+  for (s = 0; s < first->slots; ++s)
+    for (i = 0; i < first->q_len; ++i) {
+      if (seen[s * first->q_len + i]) continue;
+      for (c = 0; c < oracle->desc.v_dim; ++c)
+        support_store(first->out, oracle->desc.out_dtype, s * first->out_slot_stride + i * first->out_row_stride + c,
+                      (double)NAN);
+      if (over && first->lse && first->mask_mode == TWH_MASK_CAUSAL) first->lse[s * first->lse_slot_stride + i] = (float)NAN;
+    }
+}
+
+/* Run a call and those that continue it, one by one. */
+static int32_t support_run_chain(support_oracle *oracle, const twh_call *const *calls, int64_t n)
+{
+  unsigned char *seen = (unsigned char *)calloc((size_t)(calls[0]->slots * calls[0]->q_len), 1);
+  int64_t        at, s, i;
+  int32_t        code = 0;
+  if (!seen) abort();
+  for (at = 0; at < n && !code; ++at) {
+    code = oracle->run(oracle->user, calls + at, 1);
+    for (s = 0; s < calls[at]->slots && !code; ++s)
+      for (i = 0; i < calls[at]->q_len; ++i)
+        if (calls[at]->mask_mode == TWH_MASK_NONE || support_call_seen(calls[at], &oracle->desc, s, i) > 0)
+          seen[support_chain_row(calls[0], calls[at], oracle->desc.out_dtype, s, i)] = 1;
+    if (!code) support_spoil_empty(oracle, calls[0], seen, at == n - 1);
+  }
+  free(seen);
+  return code;
 }
 
 static int32_t support_oracle_run(void *user, const twh_call *const *calls, int64_t n)
 {
   support_oracle *oracle = (support_oracle *)user;
-  int64_t         i, first, limit;
+  int64_t         i, first, limit, length;
   int32_t         code = 0;
   pthread_mutex_lock(&oracle->lock);
   if (oracle->failed) oracle->calls_after_failure += n;
@@ -168,15 +251,19 @@ static int32_t support_oracle_run(void *user, const twh_call *const *calls, int6
   if (oracle->running > support_or(oracle->desc.max_concurrent_batches, 1))
     support_break(oracle, calls[0], "concurrent batches", oracle->running, 1);
   for (i = 0; i < n; ++i) support_check_call(oracle, calls[i]);
+  for (i = 0; i < n && !oracle->broken[0]; i += length) {
+    length = support_chain_length(calls + i, n - i);
+    support_check_chain(oracle, calls + i, length);
+  }
   if (oracle->broken[0]) code = SUPPORT_BROKEN;
   if (oracle->fail_at >= first && oracle->fail_at < first + n) code = oracle->fail_code;
   pthread_mutex_unlock(&oracle->lock);
-  if (!code) code = oracle->run(oracle->user, calls, n);
-  pthread_mutex_lock(&oracle->lock);
-  for (i = 0; i < n && !code; ++i) {
-    support_spoil_empty(oracle, calls[i]);
-    if (oracle->spoil) oracle->spoil(oracle->spoil_user, calls[i], first + i);
+  for (i = 0; i < n && !code; i += length) {
+    length = support_chain_length(calls + i, n - i);
+    code = support_run_chain(oracle, calls + i, length);
   }
+  pthread_mutex_lock(&oracle->lock);
+  for (i = 0; i < n && !code && oracle->spoil; ++i) oracle->spoil(oracle->spoil_user, calls[i], first + i);
   --oracle->running;
   if (code && !oracle->failed) oracle->failed_index = calls[0]->index;
   if (code) oracle->failed = 1;
@@ -209,7 +296,7 @@ void support_oracle_create(support_oracle *oracle, const twh_context *context, c
 void support_oracle_reset(support_oracle *oracle)
 {
   oracle->calls = oracle->batches = oracle->running = oracle->most_running = 0;
-  oracle->calls_after_failure = oracle->id_count = oracle->backwards = 0;
+  oracle->calls_after_failure = oracle->id_count = oracle->backwards = oracle->continued = 0;
   oracle->failed = 0;
   oracle->broken[0] = 0;
 }

@@ -428,6 +428,7 @@ static void blis_create_refuses_what_it_cannot_do(void **state)
   REFUSED(desc.out_dtype = TWH_BF16, TWH_E_UNSUPPORTED, "out_dtype");
   REFUSED(desc.mask_dtype = TWH_F16, TWH_E_UNSUPPORTED, "mask_dtype");
   REFUSED(desc.flags |= TWH_ORACLE_F16_SCORES, TWH_E_UNSUPPORTED, "F16_SCORES");
+  REFUSED(desc.flags |= LSE | TWH_ORACLE_CONTINUES, TWH_E_UNSUPPORTED, "CONTINUES");
   REFUSED(desc.user = &desc, TWH_E_ARGUMENT, "user");
   REFUSED(desc.struct_size = 0, TWH_E_ARGUMENT, "struct_size");
   REFUSED(desc.struct_size = 8, TWH_E_VERSION, "struct_size");

@@ -6,6 +6,7 @@
 #include <float.h>
 
 #include "cpu/isa.h"
+#include "cpu/slot.h"
 
 enum { WIDTH = TWH__CPU_WIDTH, KEYS = TWH__CPU_KEYS };
 
@@ -230,6 +231,22 @@ static void lanes_round_to_nearest_even(void **state)
   }
 }
 
+/* 512 queries of 64 coordinates go through the keys once, those of 128 twice. */
+static void lanes_walks_are_few(void **state)
+{
+  static const int64_t want[][5] = { /* queries, coordinates of keys and values, width, most blocks in memory */
+    { 512, 64, 64, 48, 11 }, { 512, 64, 64, 24, 22 }, { 512, 128, 128, 48, 6 }, { 512, 64, 65, 48, 11 }, { 100, 64, 64, 48, 3 },
+    { 4096, 64, 64, 48, 12 }, { 4096, 8, 8, 48, 12 }, { 4096, 8, 8, 12, 48 }, { 4096, 1 << 20, 64, 48, 1 },
+  };
+  int64_t              n;
+  (void)state;
+  for (n = 0; n < SUPPORT_COUNT(want); ++n) {
+    twh_oracle_desc desc;
+    cpu_desc(&desc, 1, want[n][0], 100, want[n][1], want[n][2]);
+    assert_int_equal(twh__cpu_blocks(&desc, want[n][3]), want[n][4]);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -237,6 +254,7 @@ int main(void)
     cmocka_unit_test(lanes_cap_is_a_tangent),
     cmocka_unit_test(lanes_mask_hides_and_adds),
     cmocka_unit_test(lanes_round_to_nearest_even),
+    cmocka_unit_test(lanes_walks_are_few),
   };
   cpu_say_isas();
   return cmocka_run_group_tests_name("pieces of the kernel on the CPU", tests, NULL, NULL);

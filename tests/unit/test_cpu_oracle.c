@@ -192,6 +192,10 @@ static const cpu_case cpu_checked[] = {
   { "bf16", LSE | STRIDED | FEWER, NONE | CAUSAL | TENSOR, 2, 60, 140, 64, 65, 0, BF, BF, BF, 0, 0.125, 0, 0, 0 },
   { "bf16 to f32", LSE, NONE | CAUSAL | TENSOR, 2, 60, 140, 64, 65, 0, BF, F, F, 0, 0.125, 0, 0, 0 },
   { "f16", LSE | STRIDED | FEWER, NONE | CAUSAL | TENSOR, 2, 60, 140, 64, 65, 0, H, H, H, 0, 0.125, 0, 0, 0 },
+  { "continues", LSE | BACKWARDS | FEWER | TWH_ORACLE_CONTINUES, NONE | CAUSAL | TENSOR, 2, 100, 150, 64, 65, 0, F, F, F, 0, 0.125, 0,
+    0, 0 },
+  { "continues, base 2", LSE | BASE2 | POS_INF | TWH_ORACLE_CONTINUES, NONE | CAUSAL, 2, 60, 60, 32, 33, -2, BF, BF, B, 0, 0.3, 0, 0,
+    0 },
   { "f16 to f32", LSE | BASE2, NONE | CAUSAL | TENSOR, 2, 60, 140, 64, 65, 0, H, F, B, 0, 0.125, 30, 0, 0 },
 };
 

@@ -2,7 +2,9 @@
  * fails leaves nothing behind. */
 #include "support_liar.h"
 
-enum { F = TWH_ORACLE_LSE, M_N = TWH_MASK_NONE, M_C = TWH_MASK_CAUSAL, M_T = TWH_MASK_TENSOR };
+enum { F = TWH_ORACLE_LSE, GOES_ON = TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES };
+enum { M_N = TWH_MASK_NONE, M_C = TWH_MASK_CAUSAL, M_T = TWH_MASK_TENSOR };
+enum { TURNS = TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS | TWH_ORACLE_FEWER_ROWS }; /* enough to see rows go backwards */
 
 typedef struct liar_case {
   const char *name;
@@ -65,6 +67,19 @@ static const liar_case liar_cases[] = {
   { "backwards as forwards, f16", BACKWARDS_AS_FORWARDS, TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS, M_C | M_T, TWH_F16, 0, 0, 0,
     "strides;", "" },
   { "backwards not declared", BACKWARDS_AS_FORWARDS, TWH_ORACLE_STRIDED, M_N, TWH_F32, 0, 0, 0, "", "" },
+  { "continues nothing", CONTINUES_NOT_AT_ALL, GOES_ON, M_N, TWH_F32, 0, 0, 0, "continues;", "" },
+  { "continues nothing, f16", CONTINUES_NOT_AT_ALL, GOES_ON, M_C | M_T, TWH_F16, 0, 0, 0, "continues;", "" },
+  { "continues in base 2", CONTINUES_IN_OTHER_BASE, GOES_ON, M_N, TWH_F32, 0, 0, 0, "continues;", "" },
+  { "continues in base e", CONTINUES_IN_OTHER_BASE, GOES_ON | TWH_ORACLE_LSE_BASE2, M_C, TWH_BF16, 0, 0, 0, "continues;", "" },
+  { "continues forwards", CONTINUES_FORWARDS, GOES_ON | TURNS, M_N, TWH_F32, 0, 0, 0, "continues;", "" },
+  { "continues forwards, bf16", CONTINUES_FORWARDS, GOES_ON | TURNS, M_C | M_T, TWH_BF16, 0, 0, 0, "continues;", "" },
+  { "continues forwards what never turns", CONTINUES_FORWARDS, GOES_ON | TWH_ORACLE_STRIDED, M_N, TWH_F32, 0, 0, 0, "", "" },
+  { "a state that sees no key is lost", CONTINUES_LOSES_EMPTY, GOES_ON, M_T, TWH_F32, 0, 0, 0, "continues;", "" },
+  { "a state that sees no key is lost, f16", CONTINUES_LOSES_EMPTY, GOES_ON | TWH_ORACLE_EMPTY_LSE_POS_INF, M_N | M_T,
+    TWH_F16, TWH_BOOL, 0, 0, "continues;", "" },
+  { "an empty state counts as one key", CONTINUES_TAKES_EMPTY, GOES_ON, M_N | M_T, TWH_F32, 0, 0, 0, "continues;", "" },
+  { "sums of a state beyond f32", CONTINUES_OVERFLOWS, GOES_ON, M_N, TWH_F32, 0, 0, 0, "continues;", "" },
+  { "continues nothing, not declared", CONTINUES_NOT_AT_ALL, F, M_N, TWH_F32, 0, 0, 0, "", "" },
   { "one key alone is halved", ONE_KEY_HALVED, TWH_ORACLE_FEWER_KEYS, M_N, TWH_F32, 0, 0, 0, "fewer keys;", "" },
   { "a batch is not its calls", BATCH_LEAKS, 0, M_N, TWH_F32, 0, 0, 0, "batch;", "" },
   { "never the same twice", COUNTS_CALLS, 0, M_N, TWH_F32, 0, 0, 0, "batch;determinism;", "" },
@@ -227,8 +242,8 @@ static void oracle_check_skips_what_is_not_declared(void **state)
   assert_int_equal(verdicts_get(&all, it.oracle), 0);
   assert_string_equal(all.skipped,
                       "lse base;lse;scale per call;f16 scores;mask positions;mask values;causal;empty rows;fewer rows;"
-                      "fewer keys;fewer slots;strides;batch;");
-  assert_int_equal(all.rows, 22);
+                      "fewer keys;fewer slots;strides;continues;batch;");
+  assert_int_equal(all.rows, 23);
   assert_int_equal(all.holds, 9);
   twh_oracle_destroy(it.oracle);
 }
@@ -245,7 +260,7 @@ static void oracle_check_kernel_failure_at_every_call_is_passed_on(void **state)
   (void)state;
   liar_desc(&desc);
   desc.mask_modes = M_N | M_C | M_T;
-  desc.flags = F | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS;
+  desc.flags = GOES_ON | TURNS | TWH_ORACLE_FEWER_KEYS;
   for (n = 0; n < 1000; ++n) {
     support_memory memory;
     twh_context   *context = support_context(&memory, 0, 0);
@@ -279,7 +294,7 @@ static void oracle_check_allocation_failure_at_every_point_leaks_nothing(void **
   liar_desc(&desc);
   desc.q_len = desc.k_len = 4;
   desc.mask_modes = M_N | M_C | M_T;
-  desc.flags = F | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS;
+  desc.flags = GOES_ON | TURNS | TWH_ORACLE_FEWER_KEYS;
   liar_create(&it, &desc, HONEST);
   for (n = 0; n < 5000 && status != TWH_OK; ++n) {
     support_memory memory;

@@ -31,12 +31,13 @@ static void honest_assert(const twh_oracle_desc *desc, liar_lie manner, const ch
 static void oracle_check_honest_kernels_have_nothing_untrue(void **state)
 {
   static const int32_t  dtypes[] = { TWH_F32, TWH_F16, TWH_BF16 };
-  static const uint32_t lse[] = { 0, TWH_ORACLE_LSE, TWH_ORACLE_LSE | TWH_ORACLE_LSE_BASE2 | TWH_ORACLE_EMPTY_LSE_POS_INF };
+  static const uint32_t lse[] = { 0, TWH_ORACLE_LSE, TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES,
+                                  TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES | TWH_ORACLE_LSE_BASE2 | TWH_ORACLE_EMPTY_LSE_POS_INF };
   (void)state;
   for (int64_t shape = 0; shape < SUPPORT_COUNT(honest_shapes); ++shape)
     for (int64_t dtype = 0; dtype < 3; ++dtype)
       for (uint32_t modes = 1; modes < 8; ++modes)
-        for (int64_t l = 0; l < 3; ++l) {
+        for (int64_t l = 0; l < SUPPORT_COUNT(lse); ++l) {
           const honest_shape *size = &honest_shapes[shape];
           twh_oracle_desc     desc;
           liar_desc(&desc);
@@ -74,7 +75,7 @@ static void oracle_check_honest_kernels_with_every_capability_have_nothing_untru
     desc.mask_dtype = masks[support_below(&random, SUPPORT_COUNT(masks))];
     desc.flags = TWH_ORACLE_STRIDED | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_SLOTS;
     if (i % 3 != 0) desc.flags |= TWH_ORACLE_BACKWARDS;
-    if (support_one_in(&random, 2)) desc.flags |= TWH_ORACLE_LSE;
+    if (support_one_in(&random, 2)) desc.flags |= TWH_ORACLE_LSE | (i % 4 ? TWH_ORACLE_CONTINUES : 0);
     if (support_one_in(&random, 3)) desc.flags |= TWH_ORACLE_SCALE_PER_CALL;
     if ((desc.flags & TWH_ORACLE_LSE) && support_one_in(&random, 2)) desc.flags |= TWH_ORACLE_LSE_BASE2;
     desc.scale = scales[support_below(&random, SUPPORT_COUNT(scales))];
@@ -104,7 +105,7 @@ static void oracle_check_honest_kernels_of_many_keys_have_nothing_untrue(void **
     desc.v_dim = honest_long_shape.v_dim;
     desc.dtype = dtypes[i];
     desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL | TWH_MASK_TENSOR;
-    desc.flags = TWH_ORACLE_LSE;
+    desc.flags = TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES;
     honest_assert(&desc, ROUNDS_EVERYTHING, "many keys, everything rounded");
     honest_assert(&desc, HONEST, "many keys");
   }
@@ -115,7 +116,7 @@ static void oracle_check_declared_f16_scores_are_allowed_for(void **state)
   twh_oracle_desc desc;
   (void)state;
   liar_desc(&desc);
-  desc.flags = TWH_ORACLE_F16_SCORES | TWH_ORACLE_LSE;
+  desc.flags = TWH_ORACLE_F16_SCORES | TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES;
   honest_assert(&desc, SCORES_IN_F16, "f16 scores");
 }
 

@@ -3,16 +3,13 @@
 
 static int32_t contract_run(void *user, const twh_call *const *calls, int64_t n)
 {
-  (void)user;
-  (void)calls;
-  (void)n;
+  (void)user, (void)calls, (void)n;
   return 0;
 }
 
 static int32_t contract_submit(void *user, const twh_call *const *calls, int64_t n, uint64_t *ticket)
 {
-  (void)user;
-  (void)calls;
+  (void)user, (void)calls;
   *ticket = (uint64_t)n;
   return 0;
 }
@@ -56,11 +53,12 @@ static void bad_q_len(twh_oracle_desc *d) { d->q_len = -1; }
 static void bad_k_len(twh_oracle_desc *d) { d->k_len = 0; }
 static void bad_qk_dim(twh_oracle_desc *d) { d->qk_dim = 0; }
 static void bad_v_dim(twh_oracle_desc *d) { d->v_dim = INT64_MIN; }
-static void bad_flags(twh_oracle_desc *d) { d->flags = 1u << 10; }
+static void bad_flags(twh_oracle_desc *d) { d->flags = 1u << 11; }
 static void bad_flags_high(twh_oracle_desc *d) { d->flags = 1u << 31; }
 static void bad_base2_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_LSE_BASE2; }
 static void bad_empty_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_EMPTY_LSE_POS_INF; }
 static void bad_backwards_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_BACKWARDS; }
+static void bad_continues_alone(twh_oracle_desc *d) { d->flags = TWH_ORACLE_CONTINUES; }
 static void bad_dtype_zero(twh_oracle_desc *d) { d->dtype = 0; }
 static void bad_dtype_f64(twh_oracle_desc *d) { d->dtype = TWH_F64; }
 static void bad_dtype_bool(twh_oracle_desc *d) { d->dtype = TWH_BOOL; }
@@ -142,11 +140,12 @@ static const contract_refusal contract_refusals[] = {
   { "k_len", bad_k_len, TWH_E_ARGUMENT, "oracle.k_len is 0" },
   { "qk_dim", bad_qk_dim, TWH_E_ARGUMENT, "oracle.qk_dim is 0" },
   { "v_dim", bad_v_dim, TWH_E_ARGUMENT, "oracle.v_dim" },
-  { "flags", bad_flags, TWH_E_VERSION, "oracle.flags has unknown bits: 0x400" },
+  { "flags", bad_flags, TWH_E_VERSION, "oracle.flags has unknown bits: 0x800" },
   { "flags high", bad_flags_high, TWH_E_VERSION, "oracle.flags has unknown bits: 0x80000000" },
   { "base 2 without lse", bad_base2_alone, TWH_E_ARGUMENT, "TWH_ORACLE_LSE_BASE2" },
   { "empty lse without lse", bad_empty_alone, TWH_E_ARGUMENT, "TWH_ORACLE_EMPTY_LSE_POS_INF" },
   { "backwards without strided", bad_backwards_alone, TWH_E_ARGUMENT, "TWH_ORACLE_BACKWARDS without TWH_ORACLE_STRIDED" },
+  { "continues without lse", bad_continues_alone, TWH_E_ARGUMENT, "TWH_ORACLE_CONTINUES without TWH_ORACLE_LSE" },
   { "dtype 0", bad_dtype_zero, TWH_E_ARGUMENT, "oracle.dtype is 0" },
   { "dtype f64", bad_dtype_f64, TWH_E_ARGUMENT, "oracle.dtype is 4" },
   { "dtype bool", bad_dtype_bool, TWH_E_ARGUMENT, "oracle.dtype is 5" },
@@ -342,7 +341,7 @@ static void oracle_create_everything_that_may_be_declared_is_accepted(void **sta
   twh_oracle_desc desc, got;
   (void)state;
   contract_desc(&desc);
-  desc.flags = (1u << 10) - 1;
+  desc.flags = (1u << 11) - 1;
   desc.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL | TWH_MASK_TENSOR;
   desc.scale = 0; /* one per call */
   desc.softcap = 30;

@@ -22,7 +22,7 @@ typedef struct properties_run {
 
 /* How many cases had what. */
 typedef struct properties_seen {
-  int64_t ran, shared, hosted, led, bands, biased, masked, several, packed_codes, backwards;
+  int64_t ran, shared, hosted, led, bands, biased, masked, several, packed_codes, backwards, continued;
 } properties_seen;
 
 static int64_t properties_number(const char *name, int64_t fallback)
@@ -177,7 +177,10 @@ static void properties_note(const properties_run *r, properties_seen *seen)
   seen->biased += (r->made.problem.flags & (TWH_PROBLEM_KEY_BIAS | TWH_PROBLEM_ALIBI)) != 0;
   seen->masked += r->made.problem.mask_dtype != 0;
   seen->several += r->made.kernels > 1;
-  for (int64_t i = 0; i < r->made.kernels; ++i) seen->backwards += r->oracles[i].backwards > 0;
+  for (int64_t i = 0; i < r->made.kernels; ++i) {
+    seen->backwards += r->oracles[i].backwards > 0;
+    seen->continued += r->oracles[i].continued > 0;
+  }
 }
 
 /* Returns 1 when the case ran, 0 when no kernel can do it, -1 after printing what went wrong. */
@@ -216,16 +219,17 @@ static void random_cases_equal_direct_evaluation(void **state)
   for (i = only < 0 ? 0 : only; i < (only < 0 ? count : only + 1) && failed < 10; ++i)
     failed += properties_try(seed, (uint64_t)i, &seen) < 0;
   print_message("%lld of %lld cases can be run by their kernels: shared slots %lld (by codes %lld), tiles of the host %lld, "
-                "leading sinks %lld, bands %lld, biases %lld, mask tensors %lld, several kernels %lld, rows backwards %lld\n",
+                "leading sinks %lld, bands %lld, biases %lld, mask tensors %lld, several kernels %lld, rows backwards %lld, chains %lld\n",
                 (long long)seen.ran, (long long)i, (long long)seen.shared, (long long)seen.packed_codes, (long long)seen.hosted,
                 (long long)seen.led, (long long)seen.bands, (long long)seen.biased, (long long)seen.masked,
-                (long long)seen.several, (long long)seen.backwards);
+                (long long)seen.several, (long long)seen.backwards, (long long)seen.continued);
   assert_int_equal(failed, 0);
   if (only >= 0 || count < PROPERTIES_CASES) return;
   assert_true(seen.ran * 10 > count * 7); /* the generator makes what can be run, and of everything something */
   assert_true(seen.shared * 10 > seen.ran && seen.packed_codes * 20 > seen.ran && seen.hosted * 20 > seen.ran);
   assert_true(seen.led * 100 > seen.ran && seen.bands * 20 > seen.ran && seen.biased * 20 > seen.ran);
   assert_true(seen.masked * 20 > seen.ran && seen.several * 20 > seen.ran && seen.backwards * 300 > seen.ran);
+  assert_true(seen.continued * 300 > seen.ran);
 }
 
 int main(void)

@@ -152,12 +152,16 @@ static const char *random_check_bits(random_run *r, support_random *random)
   const char      *wrong = NULL;
   void            *workspace = NULL, *out = malloc(r->tensors.bytes[3] + 1), *lse = malloc(r->tensors.bytes[4] + 1);
   int64_t          i;
+  int              continues = 0;
   assert_true(out && lse);
   memcpy(out, r->tensors.memory[3], r->tensors.bytes[3]);
   if (r->tensors.all.lse) memcpy(lse, r->tensors.memory[4], r->tensors.bytes[4]);
-  if (r->info.drawn_tiles == 0 && options.method == TWH_METHOD_SAMPLED) twh_plan_options_init(&options);
-  options.max_calls_per_batch = support_between(random, 1, 5);
-  options.workspace_limit = support_one_in(random, 2) ? 1 : 3000;
+  for (i = 0; i < r->made.kernels; ++i) continues |= (r->made.desc[i].flags & TWH_ORACLE_CONTINUES) != 0;
+  if (!continues) { /* which calls continue each other depends on the options */
+    if (r->info.drawn_tiles == 0 && options.method == TWH_METHOD_SAMPLED) twh_plan_options_init(&options);
+    options.max_calls_per_batch = support_between(random, 1, 5);
+    options.workspace_limit = support_one_in(random, 2) ? 1 : 3000;
+  }
   twh_plan_info_init(&info);
   twh_run_options_init(&how);
   assert_int_equal(twh_plan_create(context, &r->made.problem, r->list, r->made.kernels, &options, &plan, NULL), TWH_OK);

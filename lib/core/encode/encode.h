@@ -93,6 +93,10 @@ void twh__decode_host(const twh__result *result, const twh__source *source, twh_
 /* All rows of a tile in that way, without a call: of `result` only lowering, shape, tile, out and its strides are used. */
 void twh__decode_all_host(const twh__result *result, const twh__source *source, twh__state *leaf);
 
+/* Likewise, but only those rows that have m = NaN in `of`, which has all of the tile's: returns how many. The leaf is neutral for
+ * all others. */
+int64_t twh__decode_some_host(const twh__result *result, const twh__source *source, const twh__state *of, twh__state *leaf);
+
 /* What row `row` of a tile scores with all keys that it sees, or might see; -inf where the mask tensor hides one. */
 void twh__host_scores(const twh__source *source, const twh__tile *tile, int64_t row, double *scores);
 

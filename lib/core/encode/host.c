@@ -195,6 +195,22 @@ void twh__decode_all_host(const twh__result *result, const twh__source *source, 
   twh__decode_host(result, source, leaf);
 }
 
+int64_t twh__decode_some_host(const twh__result *result, const twh__source *source, const twh__state *of, twh__state *leaf)
+{
+  int64_t count = 0;
+
+  twh__decode_place(result, leaf);
+  for (int64_t i = 0; i < leaf->rows; ++i) {
+    int64_t at = leaf->at + i * leaf->at_step;
+    int     wanted = isnan(of->m[twh__state_at(of, leaf->row + i)]) != 0;
+    leaf->m[at] = wanted ? (double)NAN : -(double)INFINITY;
+    leaf->a[at] = leaf->factor[at] = wanted;
+    count += wanted;
+  }
+  twh__decode_host(result, source, leaf);
+  return count;
+}
+
 void twh__host_scores(const twh__source *source, const twh__tile *tile, int64_t row, double *scores)
 {
   twh__result result;

@@ -31,6 +31,7 @@ static const check_row check_table[] = {
   { "fewer keys", twh__promise_keys },
   { "fewer slots", twh__promise_slots },
   { "strides", twh__promise_strides },
+  { "continues", twh__promise_continues },
   { "batch", twh__promise_batch },
   { "determinism", twh__promise_determinism },
   { "every element", twh__promise_written },

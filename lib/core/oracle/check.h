@@ -4,7 +4,7 @@
  * not an element holds a guard pattern (NaN for inputs). A recipe says what the operands hold; it computes any row of any
  * operand from its position, so that a trial can be made again. check_call.c makes and runs trials,
  * check_recipe.c holds recipes that several promises use, check_reference.c measures results, check_softmax.c, check_scores.c,
- * check_masks.c and check_shapes.c test promises, check.c lists them. */
+ * check_masks.c, check_shapes.c and check_continues.c test promises, check.c lists them. */
 #ifndef TWH_CORE_CHECK_H
 #define TWH_CORE_CHECK_H
 
@@ -13,8 +13,15 @@
 enum { TWH__CHECK_Q, TWH__CHECK_K, TWH__CHECK_V, TWH__CHECK_MASK, TWH__CHECK_OUT, TWH__CHECK_LSE, TWH__CHECK_BLOCKS };
 
 /* How the rows of a call lie in memory: as declared, apart from each other, with the slots inside the rows, all slots with the
- * same inputs, or apart with those of q, k and v in reverse order. */
-enum { TWH__LAYOUT_DECLARED, TWH__LAYOUT_APART, TWH__LAYOUT_INTERLEAVED, TWH__LAYOUT_SHARED, TWH__LAYOUT_BACKWARDS };
+ * same inputs, apart with those of q, k and v in reverse order, or each where a pointer of a call may point. */
+enum {
+  TWH__LAYOUT_DECLARED,
+  TWH__LAYOUT_APART,
+  TWH__LAYOUT_INTERLEAVED,
+  TWH__LAYOUT_SHARED,
+  TWH__LAYOUT_BACKWARDS,
+  TWH__LAYOUT_ALIGNED
+};
 
 typedef struct twh__check {
   const twh_oracle      *oracle;
@@ -62,8 +69,9 @@ typedef struct twh__recipe {
   double           a, b, c;    /* whatever the functions need */
   int64_t          n, shift;
   uint64_t         seed;
-  int32_t          empty;      /* the mask hides every key from rows with even slot + row */
+  int32_t          empty;      /* the mask hides every key from rows with even (1) or odd (2) slot + row */
   int32_t          odd_bytes;  /* visible keys of a boolean mask are various non-zero bytes */
+  const twh__trial *first;     /* not NULL: the call continues that one, row r its row shift + n r; n is 1 or -1 */
 } twh__recipe;
 
 typedef struct twh__check_shape {
@@ -85,6 +93,7 @@ struct twh__trial {
   twh_call         call;
   twh__check_block blocks[TWH__CHECK_BLOCKS];
   twh__recipe      recipe;
+  const twh__trial *next; /* of a chain: the next one that continues its first one */
   int64_t          nans;  /* results of the last run that are not a number, rows that see no key left out */
 };
 
@@ -94,11 +103,12 @@ twh__check_shape twh__check_full(const twh__check *check, uint32_t mode);
 /* The mode with the fewest hidden keys that the kernel has. */
 uint32_t twh__check_plain_mode(const twh__check *check);
 
-/* On failure the trial is empty; destroy takes empty ones too. */
+/* On failure the trial is empty; destroy takes empty ones too. One that continues another has no results of its own. */
 twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, const twh__recipe *recipe, twh__trial *trial);
 void       twh__trial_destroy(twh__check *check, twh__trial *trial);
 
-/* Prefill the results, run n (at most 4) trials as one batch, and inspect margins and results. */
+/* Prefill the results, run n (at most 4) trials as one batch, and inspect margins and results. A trial that continues another
+ * runs behind it, in the same batch or a later one. */
 twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t n);
 
 /* Convert one row of results, or of operands, to float64. */
@@ -150,7 +160,8 @@ typedef struct twh__measure {
   double   lse_ratio[2], lse_error[2], lse_sum[2]; /* read in base e and in base 2; sum of |errors| */
 } twh__measure;
 
-/* Compare a sample of rows with a direct evaluation; adds to `measure`, which starts zeroed. */
+/* Compare a sample of rows with a direct evaluation, over the keys of the whole chain; adds to `measure`, which starts
+ * zeroed. */
 twh_status twh__trial_measure(twh__check *check, const twh__trial *trial, const twh__tolerance *tolerance,
                               twh__measure *measure);
 
@@ -172,6 +183,8 @@ twh__promise twh__promise_scale, twh__promise_softcap, twh__promise_shift, twh__
   twh__promise_f16_scores;
 /* check_masks.c */
 twh__promise twh__promise_mask_positions, twh__promise_mask_values, twh__promise_causal, twh__promise_empty_lse;
+/* check_continues.c */
+twh__promise twh__promise_continues;
 /* check_shapes.c */
 twh__promise twh__promise_rows, twh__promise_keys, twh__promise_slots, twh__promise_strides, twh__promise_batch,
   twh__promise_determinism, twh__promise_margins, twh__promise_written;

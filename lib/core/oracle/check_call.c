@@ -47,7 +47,8 @@ static unsigned char *check_call_at(const twh__check_block *block, int64_t slot,
 }
 
 /* The strides given are the declared ones. Pads are odd numbers: only pointers of a call are aligned. */
-static void check_call_strides(twh__check_block *block, int32_t layout, int64_t row_stride, int64_t slot_stride, int guard)
+static void check_call_strides(const twh__check *check, twh__check_block *block, int32_t layout, int64_t row_stride,
+                               int64_t slot_stride, int guard)
 {
   if (layout == TWH__LAYOUT_SHARED && guard == CHECK_CALL_NAN) slot_stride = 0; /* what the last slot writes is every slot's */
   if (layout == TWH__LAYOUT_APART || layout == TWH__LAYOUT_INTERLEAVED || layout == TWH__LAYOUT_BACKWARDS) {
@@ -57,6 +58,10 @@ static void check_call_strides(twh__check_block *block, int32_t layout, int64_t 
   if (layout == TWH__LAYOUT_INTERLEAVED && block->dim > 1) {
     slot_stride = block->dim;
     row_stride = block->slots * block->dim;
+  }
+  if (layout == TWH__LAYOUT_ALIGNED) {
+    row_stride = twh__round_up(block->dim, twh__max(1, check->desc->alignment / twh__dtype_bytes(block->dtype)));
+    slot_stride = block->rows * row_stride;
   }
   block->row_stride = row_stride;
   block->slot_stride = slot_stride;
@@ -69,7 +74,7 @@ static twh_status check_call_place(twh__check *check, twh__check_block *block, i
 {
   int64_t alignment = check->desc->alignment, item = twh__dtype_bytes(block->dtype), margin, extent, last, bytes;
 
-  check_call_strides(block, layout, row_stride, slot_stride, guard);
+  check_call_strides(check, block, layout, row_stride, slot_stride, guard);
   margin = twh__round_up(twh__max(CHECK_CALL_MARGIN, block->dim * item), 2 * alignment) + alignment;
   if (!twh__multiply(block->slots - 1, block->slot_stride, &extent) ||
       !twh__multiply(block->rows - 1, block->row_stride, &last) || !twh__add(extent, last, &extent) ||
@@ -147,10 +152,14 @@ static twh_operand check_call_operand(const twh__check_block *block)
 
 static void check_call_describe(const twh__check *check, const twh__check_shape *shape, twh__trial *trial)
 {
-  const twh__check_block *out = &trial->blocks[TWH__CHECK_OUT], *lse = &trial->blocks[TWH__CHECK_LSE];
+  const twh__recipe      *recipe = &trial->recipe;
+  const twh__check_block *blocks = recipe->first ? recipe->first->blocks : trial->blocks;
+  const twh__check_block *out = &blocks[TWH__CHECK_OUT], *lse = &blocks[TWH__CHECK_LSE];
+  int64_t                 row = recipe->first ? recipe->shift : 0, step = recipe->first ? recipe->n : 1;
   twh_call               *call = &trial->call;
 
   twh_call_init(call);
+  if (recipe->first) call->flags = TWH_CALL_CONTINUES;
   call->mask_mode = shape->mode;
   call->slots = shape->slots;
   call->q_len = shape->q_len;
@@ -160,13 +169,28 @@ static void check_call_describe(const twh__check *check, const twh__check_shape 
   call->v = check_call_operand(&trial->blocks[TWH__CHECK_V]);
   if (shape->mode == TWH_MASK_TENSOR) call->mask = check_call_operand(&trial->blocks[TWH__CHECK_MASK]);
   call->scale = shape->scale;
-  call->out = out->memory + out->first;
+  call->out = check_call_at(out, 0, row);
   call->out_slot_stride = out->slot_stride;
-  call->out_row_stride = out->row_stride;
+  call->out_row_stride = step * out->row_stride;
+  call->lse_row_stride = step;
   if (check->desc->flags & TWH_ORACLE_LSE) {
-    call->lse = (float *)(void *)(lse->memory + lse->first);
+    call->lse = (float *)(void *)check_call_at(lse, 0, row);
     call->lse_slot_stride = lse->slot_stride;
   }
+}
+
+static twh_status check_call_results(twh__check *check, const twh__check_shape *shape, twh__trial *trial, int32_t layout)
+{
+  const twh_oracle_desc *desc = check->desc;
+  twh__check_block      *out = &trial->blocks[TWH__CHECK_OUT], *lse = &trial->blocks[TWH__CHECK_LSE];
+  twh_status             status;
+
+  check_call_block(out, shape->slots, shape->q_len, desc->v_dim, desc->out_dtype);
+  status = check_call_place(check, out, layout, desc->out_row_stride, desc->out_slot_stride, CHECK_CALL_GUARD);
+  if (TWH__FAILED(status) || !(desc->flags & TWH_ORACLE_LSE)) return status;
+  check_call_block(lse, shape->slots, shape->q_len, 1, TWH_F32);
+  if (layout == TWH__LAYOUT_ALIGNED) layout = TWH__LAYOUT_DECLARED; /* its rows follow each other */
+  return check_call_place(check, lse, layout, 1, desc->q_len, CHECK_CALL_GUARD);
 }
 
 twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, const twh__recipe *recipe, twh__trial *trial)
@@ -182,15 +206,11 @@ twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, c
   check_call_block(&blocks[TWH__CHECK_Q], shape->slots, shape->q_len, desc->qk_dim, desc->dtype);
   check_call_block(&blocks[TWH__CHECK_K], shape->slots, shape->k_len, desc->qk_dim, desc->dtype);
   check_call_block(&blocks[TWH__CHECK_V], shape->slots, shape->k_len, desc->v_dim, desc->dtype);
-  check_call_block(&blocks[TWH__CHECK_OUT], shape->slots, shape->q_len, desc->v_dim, desc->out_dtype);
   status = check_call_place(check, &blocks[TWH__CHECK_Q], layout, desc->q_row_stride, desc->q_slot_stride, CHECK_CALL_NAN);
   if (TWH__FAILED(status)) goto fail;
   status = check_call_place(check, &blocks[TWH__CHECK_K], layout, desc->k_row_stride, desc->k_slot_stride, CHECK_CALL_NAN);
   if (TWH__FAILED(status)) goto fail;
   status = check_call_place(check, &blocks[TWH__CHECK_V], layout, desc->v_row_stride, desc->v_slot_stride, CHECK_CALL_NAN);
-  if (TWH__FAILED(status)) goto fail;
-  status =
-    check_call_place(check, &blocks[TWH__CHECK_OUT], forwards, desc->out_row_stride, desc->out_slot_stride, CHECK_CALL_GUARD);
   if (TWH__FAILED(status)) goto fail;
   if (mask) {
     check_call_block(&blocks[TWH__CHECK_MASK], shape->slots, shape->q_len, shape->k_len, desc->mask_dtype);
@@ -198,9 +218,8 @@ twh_status twh__trial_create(twh__check *check, const twh__check_shape *shape, c
       check_call_place(check, &blocks[TWH__CHECK_MASK], forwards, shape->k_len, shape->q_len * shape->k_len, CHECK_CALL_NAN);
     if (TWH__FAILED(status)) goto fail;
   }
-  if (desc->flags & TWH_ORACLE_LSE) {
-    check_call_block(&blocks[TWH__CHECK_LSE], shape->slots, shape->q_len, 1, TWH_F32);
-    status = check_call_place(check, &blocks[TWH__CHECK_LSE], forwards, 1, desc->q_len, CHECK_CALL_GUARD);
+  if (!recipe->first) {
+    status = check_call_results(check, shape, trial, forwards);
     if (TWH__FAILED(status)) goto fail;
   }
   check_call_describe(check, shape, trial);
@@ -275,14 +294,15 @@ static int64_t check_call_strays(const twh__check_block *block)
   return block->memory ? strays + check_call_altered(at, block->memory + block->bytes) : 0;
 }
 
-static void check_call_inspect(twh__check *check, twh__trial *trial, int32_t which)
+static void check_call_inspect(twh__check *check, twh__trial *run, int32_t which)
 {
   static const unsigned char untouched[8] = { 255, 255, 255, 255, 255, 255, 255, 255 };
+  const twh__trial          *trial = run->recipe.first ? run->recipe.first : run; /* whose results these are */
   const twh__check_block    *block = &trial->blocks[which];
   size_t                     item = (size_t)twh__dtype_bytes(block->dtype);
   int64_t                    strays = check_call_strays(block);
 
-  if (strays > 0 && check->strays == 0) check->first_stray = trial->call.index;
+  if (strays > 0 && check->strays == 0) check->first_stray = run->call.index;
   check->strays += strays;
   for (int64_t s = 0; block->memory && s < block->slots; ++s) {
     for (int64_t r = 0; r < block->rows; ++r) {
@@ -291,9 +311,9 @@ static void check_call_inspect(twh__check *check, twh__trial *trial, int32_t whi
       check->elements += block->dim;
       for (int64_t c = 0; c < block->dim; ++c) {
         if (!isnan(check->row[c])) continue;
-        ++trial->nans;
+        ++run->nans;
         if (memcmp(check_call_at(block, s, r) + (size_t)c * item, untouched, item) != 0) continue;
-        if (check->missed++ == 0) check->first_missed = trial->call.index;
+        if (check->missed++ == 0) check->first_missed = run->call.index;
       }
     }
   }
@@ -317,6 +337,7 @@ twh_status twh__trial_run(twh__check *check, twh__trial *const *trials, int64_t 
   if (ledger.code != 0) return twh__oracle_fail(check->error, ledger.code, ledger.call, "the kernel");
   for (int64_t i = 0; i < n; ++i) {
     check->touched += check_call_hash(trials[i]) != hashes[i];
+    if (trials[i]->recipe.first && i > 0) continue; /* its results stand in one that was inspected */
     check_call_inspect(check, trials[i], TWH__CHECK_OUT);
     check_call_inspect(check, trials[i], TWH__CHECK_LSE);
   }
@@ -341,7 +362,8 @@ double twh__trial_lse(const twh__check *check, const twh__trial *trial, int64_t 
 int twh__trial_empty(const twh__check *check, const twh__trial *trial, int64_t slot, int64_t row)
 {
   if (trial->call.mask_mode == TWH_MASK_CAUSAL) return row + check->desc->causal_offset < 0;
-  return trial->call.mask_mode == TWH_MASK_TENSOR && trial->recipe.empty && (slot + row) % 2 == 0;
+  return trial->call.mask_mode == TWH_MASK_TENSOR && trial->recipe.empty &&
+         (slot + row) % 2 == trial->recipe.empty - 1;
 }
 
 int64_t twh__trial_compare(const twh__check *check, const twh__trial *a, const twh__trial *b)

@@ -3,7 +3,7 @@
  * Keys are visited once per slot and every sampled row of the slot is advanced by them (running maximum, sums rescaled when it
  * rises), so that memory is a few numbers per sampled row and nothing grows with the length. Beside the answer each row
  * gathers what its error may be: with p the weights, u a relative rounding error and s the scores,
- *     |error of out| <= 4 u ( 2 sqrt(sum p^2 (1 + |s|)^2 max|v|^2) + (1 + sum p |s|) |out| ) + rounding of out
+ *     |error of out| <= 4 u ( 2 sqrt(sum p^2 (1 + |s|)^2 max|v|^2) + (1 + sum p |s|) |out| ) + rounding of out, once per call
  * errors of single weights being independent. Large errors of lying kernels are far beyond it, those of honest ones, also with
  * weights rounded to the kernel's dtype, well within. */
 #include <math.h>
@@ -16,6 +16,7 @@ enum { CHECK_REFERENCE_SLOTS = 64, CHECK_REFERENCE_ROWS = 256, CHECK_REFERENCE_W
 /* The rows of one slot that are compared, and their sums. Weights are relative to e^m. */
 typedef struct check_reference_row {
   int64_t row, keys;  /* keys: visible ones */
+  int64_t continued;  /* calls that go on from results that were rounded */
   double  m, a;       /* largest score; sum of weights */
   double  squares;    /* sum of squares of weight x (1 + scores |s|) x max |v| */
   double  scores;     /* sum of weight x |s| */
@@ -119,18 +120,16 @@ static void check_reference_advance(const twh__check *check, const twh__trial *t
   ++row->keys;
 }
 
-static void check_reference_slot(const twh__check *check, const twh__trial *trial, int64_t slot, double grow,
+/* The row of a trial that continues others which is that row of the first one; -1: none. */
+static int64_t check_reference_place(const twh__trial *trial, int64_t row)
+{
+  int64_t place = trial->recipe.first ? (row - trial->recipe.shift) * trial->recipe.n : row;
+  return place < trial->call.q_len ? place : -1;
+}
+
+static void check_reference_keys(const twh__check *check, const twh__trial *trial, int64_t slot, double grow,
                                  check_reference *reference)
 {
-  for (int64_t i = 0; i < reference->count; ++i) {
-    check_reference_row *row = &reference->rows[i];
-    row->row = check_reference_pick(i, reference->count, trial->call.q_len, trial->recipe.seed + (uint64_t)slot);
-    row->keys = 0;
-    row->m = -INFINITY;
-    row->a = row->squares = row->scores = row->values = 0;
-    memset(row->b, 0, (size_t)check->desc->v_dim * sizeof *row->b);
-    twh__trial_row(trial, TWH__CHECK_Q, slot, row->row, row->q);
-  }
   for (int64_t j = 0; j < trial->call.k_len; ++j) {
     double largest = 0;
     twh__trial_row(trial, TWH__CHECK_K, slot, j, reference->k);
@@ -138,10 +137,29 @@ static void check_reference_slot(const twh__check *check, const twh__trial *tria
     for (int64_t c = 0; c < check->desc->v_dim; ++c) largest = fmax(largest, fabs(reference->v[c]));
     for (int64_t i = 0; i < reference->count; ++i) {
       check_reference_row *row = &reference->rows[i];
-      double               bias = check_reference_bias(check, trial, slot, row->row, j);
+      int64_t              place = check_reference_place(trial, row->row);
+      double               bias = place < 0 ? -INFINITY : check_reference_bias(check, trial, slot, place, j);
       check_reference_advance(check, trial, row, reference->k, reference->v, largest, bias, grow);
     }
   }
+}
+
+static void check_reference_slot(const twh__check *check, const twh__trial *trial, int64_t slot, double grow,
+                                 check_reference *reference)
+{
+  for (int64_t i = 0; i < reference->count; ++i) {
+    check_reference_row *row = &reference->rows[i];
+    row->row = check_reference_pick(i, reference->count, trial->call.q_len, trial->recipe.seed + (uint64_t)slot);
+    row->keys = row->continued = 0;
+    row->m = -INFINITY;
+    row->a = row->squares = row->scores = row->values = 0;
+    memset(row->b, 0, (size_t)check->desc->v_dim * sizeof *row->b);
+    twh__trial_row(trial, TWH__CHECK_Q, slot, row->row, row->q);
+    for (const twh__trial *next = trial->next; next; next = next->next) {
+      row->continued += check_reference_place(next, row->row) >= 0;
+    }
+  }
+  for (const twh__trial *at = trial; at; at = at->next) check_reference_keys(check, at, slot, grow, reference);
 }
 
 /* As check.h says; n keys were added up in at least f32. */
@@ -155,7 +173,8 @@ static double check_reference_bound(const twh__check *check, const check_referen
   bound += 0x1p-22 * sqrt(n) * (out + noise) + 2 * check->out_unit * out;
   /* weights in f16 end at 2^-24, and so do results */
   if (check->desc->dtype == TWH_F16) bound += 0x1p-25 * n * values;
-  if (check->desc->out_dtype == TWH_F16) bound += 0x1p-24;
+  if (check->desc->out_dtype == TWH_F16) bound += 0x1p-24 * (double)(1 + row->continued);
+  bound += check->out_unit * values * (double)row->continued;
   return bound + 0x1p-126;
 }
 

@@ -11,7 +11,7 @@
 enum {
   CONTRACT_FLAGS = TWH_ORACLE_LSE | TWH_ORACLE_LSE_BASE2 | TWH_ORACLE_EMPTY_LSE_POS_INF | TWH_ORACLE_STRIDED |
                    TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS | TWH_ORACLE_FEWER_SLOTS | TWH_ORACLE_SCALE_PER_CALL |
-                   TWH_ORACLE_F16_SCORES | TWH_ORACLE_BACKWARDS,
+                   TWH_ORACLE_F16_SCORES | TWH_ORACLE_BACKWARDS | TWH_ORACLE_CONTINUES,
   CONTRACT_MASKS = TWH_MASK_NONE | TWH_MASK_CAUSAL | TWH_MASK_TENSOR,
   CONTRACT_MAX_ALIGNMENT = 1 << 21 /* a huge page; more is a mistake */
 };
@@ -71,6 +71,9 @@ static twh_status contract_check_flags(const twh_oracle_desc *desc, twh_error *e
   }
   if (!(desc->flags & TWH_ORACLE_LSE) && (desc->flags & TWH_ORACLE_EMPTY_LSE_POS_INF)) {
     return twh__fail(error, TWH_E_ARGUMENT, "oracle.flags has TWH_ORACLE_EMPTY_LSE_POS_INF without TWH_ORACLE_LSE");
+  }
+  if (!(desc->flags & TWH_ORACLE_LSE) && (desc->flags & TWH_ORACLE_CONTINUES)) {
+    return twh__fail(error, TWH_E_ARGUMENT, "oracle.flags has TWH_ORACLE_CONTINUES without TWH_ORACLE_LSE");
   }
   if (!(desc->flags & TWH_ORACLE_STRIDED) && (desc->flags & TWH_ORACLE_BACKWARDS)) {
     return twh__fail(error, TWH_E_ARGUMENT, "oracle.flags has TWH_ORACLE_BACKWARDS without TWH_ORACLE_STRIDED");

@@ -82,6 +82,7 @@ static void measure_call(const measure_work *work, int64_t index, twh_call *call
   if (d->flags & TWH_ORACLE_LSE) {
     call->lse = (float *)(void *)(work->memory + work->at[5] + (size_t)index * work->lse_bytes);
     call->lse_slot_stride = d->q_len;
+    call->lse_row_stride = 1;
   }
 }
 

@@ -44,7 +44,7 @@ static int64_t cursor_numbers(const twh__cursor *cursor)
 
   if (!span->streamed) return 2;
   cursor_unit(cursor, cursor->panel, &unit);
-  if (!twh__cover_patch(span, &unit, cursor_grid(cursor), cursor->block, &patch)) return 0;
+  if (!twh__cover_patch(span, &unit, cursor_grid(cursor), cursor->group + cursor->block, &patch)) return 0;
   return twh__plan_patch_tiles(cursor->plan, span, &patch);
 }
 
@@ -53,13 +53,14 @@ static int cursor_tile(twh__cursor *cursor, int64_t units, twh__tile *tile)
 {
   const twh_plan  *plan = cursor->plan;
   const twh__span *span = &plan->spans[cursor->span];
+  int64_t          block = cursor->group + cursor->block;
   twh__patch       patch;
 
   tile->unit_index = span->first_unit + cursor->kv_head * units + cursor->panel + cursor->unit;
   if (cursor->units && !cursor->units[tile->unit_index]) return 0;
   cursor_unit(cursor, cursor->panel + cursor->unit, &tile->unit);
-  if (cursor->block >= twh__cover_patches(span, &tile->unit, cursor_grid(cursor))) return 0;
-  if (!twh__cover_patch(span, &tile->unit, cursor_grid(cursor), cursor->block, &patch)) return 0;
+  if (block >= twh__cover_patches(span, &tile->unit, cursor_grid(cursor))) return 0;
+  if (!twh__cover_patch(span, &tile->unit, cursor_grid(cursor), block, &patch)) return 0;
   if (!twh__plan_tile(plan, span, &patch, cursor->number, tile)) return 0;
   tile->epoch = cursor->epoch;
   if (span->streamed) { /* a unit's tiles come together: numbers without gaps keep its tree small */
@@ -86,26 +87,37 @@ static void cursor_enter(twh__cursor *cursor, int64_t units)
   cursor->entered = 1;
 }
 
+/* A group of `blocks` patches: all of one unit, then those of the next. */
+static int cursor_next_of_group(twh__cursor *cursor, int64_t units, int64_t in_panel, int64_t blocks, twh__tile *tile)
+{
+  for (; cursor->unit < in_panel; ++cursor->unit, cursor->block = 0) {
+    for (; cursor->block < blocks; ++cursor->block, cursor->number = 0) {
+      int64_t numbers = cursor_numbers(cursor);
+      while (cursor->number < numbers) {
+        int found = cursor_tile(cursor, units, tile);
+        ++cursor->number;
+        if (found) return 1;
+      }
+    }
+  }
+  return 0;
+}
+
 int twh__cursor_next(twh__cursor *cursor, twh__tile *tile)
 {
   const twh_plan *plan = cursor->plan;
 
   for (; cursor->span < plan->spans_count; ++cursor->span, cursor->kv_head = 0) {
     const twh__span *span = &plan->spans[cursor->span];
-    int64_t units = twh__cover_units(span, plan->shape.group, cursor_grid(cursor)), panel = span->streamed ? 1 : plan->layout.panel;
+    int64_t          units = twh__cover_units(span, plan->shape.group, cursor_grid(cursor)),
+            panel = span->streamed ? 1 : plan->layout.panel;
     for (; cursor->kv_head < plan->shape.kv_heads; ++cursor->kv_head, cursor->panel = 0) {
-      for (; cursor->panel < units; cursor->panel += panel, cursor->block = 0, cursor->entered = 0) {
+      for (; cursor->panel < units; cursor->panel += panel, cursor->group = 0, cursor->entered = 0) {
         int64_t in_panel = twh__min(panel, units - cursor->panel), blocks = cursor_blocks(cursor, in_panel);
         if (!cursor->entered) cursor_enter(cursor, units);
-        for (; cursor->block < blocks; ++cursor->block, cursor->number = 0) {
-          int64_t numbers = cursor_numbers(cursor);
-          for (; cursor->number < numbers; ++cursor->number, cursor->unit = 0) {
-            while (cursor->unit < in_panel) {
-              int found = cursor_tile(cursor, units, tile);
-              ++cursor->unit;
-              if (found) return 1;
-            }
-          }
+        for (; cursor->group < blocks; cursor->group += plan->layout.chain, cursor->unit = 0) {
+          if (cursor_next_of_group(cursor, units, in_panel, twh__min(plan->layout.chain, blocks - cursor->group), tile))
+            return 1;
         }
       }
     }
@@ -121,5 +133,6 @@ void twh__cursor_place(twh__cursor *cursor, twh__tile *tile, twh__place *place)
   int64_t              parts = twh__lower_parts(lowering, twh__class_reading(lowering, class_number));
 
   if (twh__class_is_host(class_number)) parts = 0;
-  twh__pack_put(&cursor->pack[tile->kernel], lowering, parts, plan->spans[tile->unit.span].sequence, tile, &cursor->calls, place);
+  twh__pack_put(&cursor->pack[tile->kernel], lowering, parts, plan->spans[tile->unit.span].sequence, tile, &cursor->calls,
+                place);
 }

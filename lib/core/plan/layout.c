@@ -15,6 +15,7 @@ enum {
   LAYOUT_CREW = 24,           /* threads that one of them can keep busy */
   LAYOUT_SUBMITTED = 4,       /* batches that a kernel has been given and has not finished, if it takes so many */
   LAYOUT_PANEL = 16,
+  LAYOUT_CHAINS = 32, /* of calls that continue each other: so many for threads to share */
   LAYOUT_WORKSPACE_LIMIT = 64 << 20,
   LAYOUT_LATE_TILES = 8, /* of one unit, behind others of its own: the diagonal and the short ones */
   LAYOUT_VARIANTS = 3    /* a block's natural, reversed and short forms */
@@ -164,12 +165,48 @@ static int64_t layout_wave_calls(const twh_plan *plan)
   return twh__min(LAYOUT_WAVE_CALLS, twh__max(LAYOUT_LEAST_CALLS, tiles));
 }
 
+/* What a bundle takes, with a node for what becomes of it. */
+static int64_t layout_bundle_bytes(const twh_plan *plan, int64_t limit)
+{
+  const twh__sizes *most = &plan->layout.most;
+  int64_t bytes = most->q_gather + most->k_gather + most->mask_gather + plan->layout.parts * (most->v_gather + most->out_bytes),
+          node;
+
+  if (twh__multiply(plan->layout.node_rows, layout_node_doubles(plan) * (int64_t)sizeof(double), &node))
+    bytes += twh__min(node, limit);
+  return twh__max(1, bytes);
+}
+
+/* How many calls in a row continue each other. A matter of the problem and of batches, not of threads: so the bits are the same. */
+static int64_t layout_chain(twh_plan *plan, int64_t limit)
+{
+  int64_t most = twh__min(TWH__CHAIN, limit / 2 / layout_bundle_bytes(plan, limit)), chain = 1;
+  int     any = 0;
+
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    twh__kernel           *kernel = &plan->kernels[k];
+    const twh_oracle_desc *desc = &kernel->oracle->desc;
+    kernel->plain = desc->slots == 1 && kernel->lowering.values_parts == 1 && !plan->shape.mask_dtype && !plan->shape.alibi &&
+                    !plan->estimate;
+    kernel->continues =
+      kernel->plain && (desc->flags & TWH_ORACLE_CONTINUES) && (desc->out_dtype == TWH_F32 || desc->out_dtype == TWH_F64);
+    if (!kernel->continues) continue;
+    most = twh__min(most, kernel->calls_per_batch);
+    any = 1;
+  }
+  while (any && 2 * chain <= most && plan->tally.calls / (2 * chain) >= LAYOUT_CHAINS) chain *= 2;
+  for (int32_t k = 0; k < plan->kernel_count; ++k) {
+    twh__kernel *kernel = &plan->kernels[k];
+    int          shared = kernel->concurrency > 1 && !kernel->oracle->desc.submit && kernel->cost_batch == 0;
+    if (kernel->continues && shared) kernel->calls_per_batch = chain; /* threads share short batches more evenly */
+  }
+  return chain;
+}
+
 /* A wave keeps each kernel as busy as it may be. */
 static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layout)
 {
-  const twh__sizes *most = &layout->most;
-  int64_t bytes = most->q_gather + most->k_gather + most->mask_gather + layout->parts * (most->v_gather + most->out_bytes);
-  int64_t least = 1, bundles = plan->tally.classes, node;
+  int64_t bytes = layout_bundle_bytes(plan, limit), least = 1, bundles = plan->tally.classes;
   int     submits = 0;
 
   layout->bundles = layout->batch = 1;
@@ -186,9 +223,9 @@ static void layout_waves(const twh_plan *plan, int64_t limit, twh__layout *layou
     for (int32_t c = 0; c < TWH__CLASSES; ++c) bundles += twh__ceil_div(plan->tally.slots[k][c], kernel->lowering.slots);
   }
   layout->bundles = twh__min(layout->bundles, twh__max(1, bundles));
-  if (twh__multiply(layout->node_rows, layout_node_doubles(plan) * (int64_t)sizeof(double), &node))
-    bytes += twh__min(node, limit);
-  while (layout->bundles > least && layout->bundles > limit / 2 / twh__max(1, bytes)) layout->bundles /= 2;
+  while (layout->bundles > least && layout->bundles > limit / 2 / bytes) layout->bundles /= 2;
+  layout->bundles = twh__max(layout->bundles, layout->chain);
+  if (layout->chain > 1) layout->batch = 1;
   layout->early = submits ? layout->bundles : twh__max(LAYOUT_WAVE_CALLS / 2, twh__max(least, layout->bundles / 2));
 }
 
@@ -284,6 +321,7 @@ twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, tw
   if (!layout_most(plan, layout)) goto overflow;
   layout->slot_tiles = plan->tally.slot_tiles;
   layout->waves = layout_count_waves(plan);
+  layout->chain = layout_chain(plan, limit);
   layout_waves(plan, limit, layout);
   layout->tree_nodes = twh__tree_capacity(tiles, LAYOUT_LATE_TILES);
   if (!layout_blocks(plan, limit, layout) || !layout_states(plan, layout)) goto overflow;

@@ -49,9 +49,13 @@ typedef struct twh__kernel {
   int64_t           index;               /* among those the caller gave */
   double            cost_call, cost_batch;
   int64_t           calls_per_batch, concurrency; /* batches of a wave at the same time */
+  int32_t           plain;               /* 1: what it returns for a tile that is read by its lse alone is a result as it is, */
+  int32_t           continues;           /* and such calls may continue each other */
   twh__lowering     lowering;
   twh__sizes        sizes;
 } twh__kernel;
+
+enum { TWH__CHAIN = 16 }; /* calls that continue each other, at most */
 
 /* Sizes of what an execute works in; see run/workspace.h. */
 typedef struct twh__layout {
@@ -59,6 +63,7 @@ typedef struct twh__layout {
   int64_t waves;                         /* at the same time: 2 where the host can work while the kernel does */
   int64_t bundles;                       /* in one wave, */
   int64_t early, batch;                  /* which so many, a multiple of `batch`, are enough for where a unit's tiles end */
+  int64_t chain;                         /* key blocks of a unit whose calls may continue each other: an aligned range of so many */
   int64_t panel;                         /* units that go through the key blocks together */
   int64_t units, tree_nodes;
   int64_t slots, slot_tiles, parts;      /* most of one bundle, of one slot, and calls with buckets of one bundle */
@@ -166,10 +171,11 @@ void twh__plan_tell(const twh_plan *plan, const twh__tile *tile, int64_t call, i
 /* Decide sizes for the chosen lowerings. */
 twh_status twh__plan_lay_out(twh_plan *plan, const twh_plan_options *options, twh_error *error);
 
-/* Walk all tiles in the order of execution: spans, kv heads, panels of units, patches, units. Each has its place. */
+/* Walk all tiles in the order of execution: spans, kv heads, panels of units, groups of layout.chain patches, units, patches. Each has
+ * its place. */
 typedef struct twh__cursor {
   const twh_plan *plan;
-  int64_t         span, kv_head, panel, block, number, unit; /* unit: within the panel */
+  int64_t         span, kv_head, panel, group, unit, block, number; /* unit: within the panel, block: within the group */
   int64_t         epoch, ordinal, calls;
   int32_t         entered;                                    /* 1: the epoch of this panel is settled */
   const uint8_t  *units;                                      /* which units are wanted; NULL: all */

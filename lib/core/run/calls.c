@@ -104,6 +104,7 @@ static void calls_begin(const twh__run *run, const twh__bundle *bundle, const tw
   call->out_slot_stride = desc->out_slot_stride;
   call->out_row_stride = desc->out_row_stride;
   call->lse_slot_stride = desc->flags & TWH_ORACLE_LSE ? desc->q_len : 0;
+  call->lse_row_stride = 1;
 }
 
 /* Part `part` of a bundle: a value slice, or the buckets. */
@@ -141,24 +142,45 @@ static void calls_build_task(void *arg, int64_t b)
   }
 }
 
-/* The calls of one kernel, in the order of the wave, behind those that are listed. Returns how many are. */
+/* The calls of a bundle, behind those that are listed. Returns how many are. */
+static int64_t calls_list_bundle(twh__wave *wave, int64_t b, int64_t listed)
+{
+  twh__run    *run = wave->run;
+  twh__bundle *bundle = wave->bundles[b];
+  int64_t      values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
+  twh_call    *calls = wave->calls + b * run->plan->layout.parts;
+
+  if (wave->repair) {
+    bundle->first_call = run->first_call + run->plan->tally.calls + run->stats.repair_calls++;
+    calls[values].index = bundle->first_call;
+    wave->list[listed++] = &calls[values];
+  }
+  for (int64_t p = 0; !wave->repair && p < parts; ++p) wave->list[listed++] = &calls[p];
+  return listed;
+}
+
+/* The calls of one kernel, in the order of the wave but for chains. */
 static int64_t calls_list(twh__wave *wave, int32_t kernel, int64_t listed)
 {
-  twh__run *run = wave->run;
-
-  for (int64_t b = 0; b < wave->count; ++b) {
-    twh__bundle *bundle = wave->bundles[b];
-    int64_t      values = twh__run_kernel(run, bundle)->lowering.values_parts, parts = twh__run_parts(run, bundle);
-    twh_call    *calls = wave->calls + b * run->plan->layout.parts;
-    if (bundle->kernel != kernel) continue;
-    if (wave->repair) {
-      bundle->first_call = run->first_call + run->plan->tally.calls + run->stats.repair_calls++;
-      calls[values].index = bundle->first_call;
-      wave->list[listed++] = &calls[values];
-    }
-    for (int64_t p = 0; !wave->repair && p < parts; ++p) wave->list[listed++] = &calls[p];
+  for (int64_t b = 0, n; b < wave->count; b += n) {
+    int64_t order[TWH__CHAIN];
+    n = 1;
+    if (wave->bundles[b]->kernel != kernel) continue;
+    n = twh__chain_link(wave, b, order);
+    for (int64_t i = 0; i < n; ++i) listed = calls_list_bundle(wave, order[i], listed);
   }
   return listed;
+}
+
+/* n calls of the list from `first` on, or fewer so that no chain is cut; or one that is longer. */
+static int64_t calls_cut(const twh__wave *wave, int64_t first, int64_t n, int64_t listed)
+{
+  int64_t whole = n;
+
+  while (first + whole < listed && whole > 0 && wave->list[first + whole]->flags & TWH_CALL_CONTINUES) --whole;
+  if (whole > 0) return whole;
+  while (first + n < listed && wave->list[first + n]->flags & TWH_CALL_CONTINUES) ++n;
+  return n;
 }
 
 static void calls_make_batches(twh__wave *wave)
@@ -174,7 +196,7 @@ static void calls_make_batches(twh__wave *wave)
     size = twh__max(1, twh__min(kernel->calls_per_batch, twh__ceil_div(listed - first, kernel->concurrency)));
     for (int64_t n; first < listed; first += n) {
       twh__batch *batch = &wave->batches[wave->batch_count++];
-      n = twh__min(size, listed - first);
+      n = calls_cut(wave, first, twh__min(size, listed - first), listed);
       batch->kernel = k;
       batch->running = 0;
       batch->first = first;

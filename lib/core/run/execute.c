@@ -130,11 +130,13 @@ twh_status twh__run_prepare(twh__run *run, twh__wave *wave, twh_error *error)
   int        full = 0;
 
   while (!TWH__FAILED(status) && !full && !run->placed) {
-    if (twh__cursor_next(&run->cursor, &run->tile)) {
-      status = twh__place_tile(run, wave, &full, error);
-    } else {
+    if (!run->waiting && !twh__cursor_next(&run->cursor, &run->tile)) {
       run->placed = 1;
+      break;
     }
+    run->waiting = !twh__place_fits(run, wave);
+    if (run->waiting) break;
+    status = twh__place_tile(run, wave, &full, error);
   }
   if (run->placed) twh__place_flush(run, wave);
   if (TWH__FAILED(status) || wave->count == 0) return status;

@@ -22,6 +22,7 @@ void twh__place_begin(twh__run *run)
   }
   for (int32_t i = 0; i < run->work.unit_chain_count; ++i) run->work.unit_chains[i] = -1;
   run->free_unit = 0;
+  run->last_unit = -1;
 }
 
 static int32_t *place_chain(const twh__run *run, int64_t index)
@@ -45,7 +46,7 @@ static int32_t place_unit(twh__run *run, const twh__tile *tile)
   *chain = at;
   entry->index = tile->unit_index;
   entry->unit = tile->unit;
-  entry->tiles_left = entry->tiles_unplaced = twh__plan_unit_tiles(run->plan, span, &tile->unit);
+  entry->tiles = entry->tiles_left = entry->tiles_unplaced = twh__plan_unit_tiles(run->plan, span, &tile->unit);
   entry->tree.count = 0;
   entry->tree.rows = tile->unit.rows;
   entry->tree.small = span->streamed;
@@ -98,6 +99,15 @@ static int place_is_enough(const twh__run *run, const twh__wave *wave, int32_t u
   return run->work.units[unit].tiles_unplaced == 0 && wave->count >= layout->early && wave->count % layout->batch == 0;
 }
 
+int twh__place_fits(const twh__run *run, const twh__wave *wave)
+{
+  const twh__layout *layout = &run->plan->layout;
+  const twh__tile   *tile = &run->tile;
+
+  if (wave->count + layout->chain <= layout->bundles || wave->count == 0) return 1;
+  return tile->unit_index == run->last_unit && tile->ordinal / layout->chain == run->last_group;
+}
+
 twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error *error)
 {
   twh__tile   *tile = &run->tile;
@@ -108,6 +118,8 @@ twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error 
   twh__place      place;
 
   *full = 0;
+  run->last_unit = tile->unit_index;
+  run->last_group = tile->ordinal / run->plan->layout.chain;
   if (unit < 0) return twh__fail(error, TWH_E_MEMORY, "workspace: too many units in flight (a defect of the library)");
   --run->work.units[unit].tiles_unplaced;
   if (run->has_mask) {
@@ -132,6 +144,9 @@ twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error 
   bundle->first_call = run->first_call + place.call;
   bundle->filled = place.slot + 1;
   attention = &bundle->slots[place.slot];
+  attention->chain = NULL;
+  attention->followers = 0;
+  attention->out = NULL;
   attention->tiles[place.tile] = *tile;
   if (place.tile == 0) attention->slot.cuts = attention->slot.exposed = 0;
   attention->slot.count = place.tile + 1;

@@ -30,6 +30,10 @@ void twh__run_result(const twh__run *run, const twh__bundle *bundle, const twh__
   }
   result->out = run->work.buffers[b].out + s * desc->out_slot_stride * item;
   result->out_row_bytes = desc->out_row_stride * item;
+  if (attention->out) { /* of the host's, not of a buffer */
+    result->out = attention->out;
+    result->out_row_bytes = run->out.row_stride;
+  }
   result->slice_bytes = kernel->sizes.out_bytes;
   if (desc->flags & TWH_ORACLE_LSE) result->lse = (const float *)(const void *)run->work.buffers[b].lse + s * desc->q_len;
 }
@@ -91,7 +95,37 @@ static void results_decode(twh__run *run, const twh__bundle *bundle, int64_t s, 
   if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
   if (place->nan_row >= 0) return;
   place->flagged = twh__decode(&result, leaf);
-  if (place->flagged > 0 && !results_is_repairable(run, bundle, tile, place->flagged)) twh__decode_host(&result, source, leaf);
+  if (place->flagged == 0 || bundle->slots[s].followers > 0 || results_is_repairable(run, bundle, tile, place->flagged)) return;
+  twh__decode_host(&result, source, leaf);
+}
+
+/* Another bundle's results are those of this one too. */
+static void results_follow(twh__placement *place)
+{
+  place->leaf = TWH__MISSING;
+  place->flagged = 0;
+  place->nan_row = -1;
+}
+
+/* Rows that could not be read from the results of a chain: the host computes them, of each of its tiles, which has a state again. */
+static void results_break_chain(twh__wave *wave, twh__bundle *leader)
+{
+  twh__run       *run = wave->run;
+  twh__attention *leading = &leader->slots[0];
+  twh__state     *all = &run->work.states[leading->places[0].leaf];
+  twh__source     source;
+  twh__result     result;
+
+  twh__run_source(run, leader, &source);
+  for (int64_t b = 0; b < wave->count; ++b) {
+    twh__bundle    *bundle = wave->bundles[b];
+    twh__attention *attention = &bundle->slots[0];
+    if (attention->chain != leader) continue;
+    twh__run_result(run, bundle, attention, bundle->buffers, 0, 0, &source, &result);
+    attention->places[0].flagged = twh__decode_some_host(&result, &source, all, results_leaf(run, bundle, 0, 0));
+  }
+  twh__run_result(run, leader, leading, leader->buffers, 0, 0, &source, &result);
+  twh__decode_host(&result, &source, all);
 }
 
 static void results_decode_task(void *arg, int64_t i)
@@ -104,6 +138,10 @@ static void results_decode_task(void *arg, int64_t i)
   twh__source      source;
 
   if (!slot) return;
+  if (slot->chain) {
+    results_follow(&slot->places[0]);
+    return;
+  }
   twh__run_source(run, bundle, &source);
   source.centres = twh__run_centres(run, bundle, bundle->buffers, s);
   for (int64_t t = 0; t < slot->slot.count; ++t) results_decode(run, bundle, s, t, &source);
@@ -151,6 +189,10 @@ twh_status twh__wave_decode(twh__wave *wave, twh_error *error)
   twh_status status = TWH_OK;
 
   twh__run_parallel(run, wave->count * run->plan->layout.slots, results_decode_task, wave);
+  for (int64_t b = 0; b < wave->count; ++b) {
+    twh__bundle *bundle = wave->bundles[b];
+    if (bundle->slots[0].followers > 0 && bundle->slots[0].places[0].flagged > 0) results_break_chain(wave, bundle);
+  }
   for (int64_t b = 0; b < wave->count; ++b) {
     const twh__bundle *bundle = wave->bundles[b];
     for (int64_t s = 0; s < bundle->filled && !TWH__FAILED(status); ++s) status = results_collect(run, bundle, s, error);
@@ -296,6 +338,7 @@ twh_status twh__wave_merge(twh__wave *wave, twh_error *error)
   twh__agenda *agenda = &run->work.agenda;
 
   agenda->count = 0;
+  agenda->leaf_results = !run->has_sinks && !run->plan->estimate; /* what those change is a node's */
   if (!results_finish_skipped(run) || !results_plan_all(wave)) {
     return twh__fail(error, TWH_E_MEMORY, "workspace: too few states (a defect of the library)");
   }

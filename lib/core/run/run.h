@@ -2,7 +2,7 @@
  *
  *     place (place.c)     tiles into bundles until a wave is full
  *     encode (wave.c)     find or encode the blocks that the wave's calls read
- *     call (calls.c)      batches, within the kernels' limits
+ *     call (calls.c)      batches, within the kernels' limits; calls that continue each other (chain.c)
  *     decode (results.c)  states from results, repairs, merges, finished rows
  *
  * execute.c checks the tensors and drives. Where kernels can be left alone with a wave, the host decodes the wave before and encodes the
@@ -23,6 +23,8 @@ typedef struct twh__run {
   twh__cursor     cursor;
   twh__tile       tile;                /* the cursor's */
   int             placed;              /* 1: the cursor has come to its end */
+  int             waiting;             /* 1: the tile has no place in the wave before */
+  int64_t         last_unit, last_group; /* of the tile that was placed last */
   uint64_t        number[TWH__MAX_KERNELS]; /* of this execute, as each kernel counts them */
   int32_t         open[TWH__MAX_KERNELS][TWH__CLASSES]; /* bundle; -1: none */
   int64_t         waves;               /* begun so far */
@@ -81,6 +83,9 @@ void twh__place_begin(twh__run *run);
 /* Put the run's tile into its bundle. Sets *full when the wave has no room for a further closed bundle. */
 twh_status twh__place_tile(twh__run *run, twh__wave *wave, int *full, twh_error *error);
 
+/* Whether the wave has room for the run's tile, and for those that may be of one chain with it. */
+int twh__place_fits(const twh__run *run, const twh__wave *wave);
+
 /* Close open bundles until the wave is full or there is none left. */
 void twh__place_flush(twh__run *run, twh__wave *wave);
 
@@ -102,6 +107,10 @@ twh_status twh__run_crew(twh__run *run, twh_error *error);
 
 /* Prepare the wave's calls; those of kernels that can be left alone with them begin. */
 void twh__wave_begin(twh__wave *wave);
+
+/* Bundle `first` of the wave and those behind it that may be of one chain with it: have their calls continue each other where they can.
+ * order receives them as they are to be called, a chain without a gap. Returns how many there are. */
+int64_t twh__chain_link(twh__wave *wave, int64_t first, int64_t order[TWH__CHAIN]);
 
 /* Make the calls that were not begun, on as many threads as the kernels allow, and run host(arg) before them if kernels can be left
  * alone; host may be NULL. */

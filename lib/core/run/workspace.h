@@ -25,6 +25,8 @@ typedef struct twh__placement {
 } twh__placement;
 
 /* One attention of a bundle: its tiles, and the operands they share. */
+struct twh__bundle;
+
 typedef struct twh__attention {
   twh__slot       slot;
   twh__tile      *tiles;         /* (layout.slot_tiles), slot.count of them placed */
@@ -32,6 +34,9 @@ typedef struct twh__attention {
   twh__operand    q, k, v, buckets, mask;
   int32_t         repair;        /* 1: has rows that a bucket call is to read */
   int64_t         home;          /* of a repair: where its results stand, buffers * layout.slots + slot */
+  struct twh__bundle *chain;     /* the bundle whose call this one's continues, and whose results are those of both; or NULL */
+  int64_t         followers;     /* bundles with this one as their `chain` */
+  char           *out;           /* where the call writes its results in the host's tensor; NULL: into its buffer */
 } twh__attention;
 
 /* Attentions that go into the same calls. */
@@ -52,7 +57,7 @@ typedef struct twh__buffers {
 
 /* A unit that has tiles in flight. */
 typedef struct twh__unit_entry {
-  int64_t   index, tiles_left;   /* to be merged; < 0: free */
+  int64_t   index, tiles, tiles_left; /* tiles_left: to be merged; < 0: free */
   int64_t   tiles_unplaced;
   int32_t   next;                /* in its chain, or of the free ones; -1: last */
   twh__unit unit;

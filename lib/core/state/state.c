@@ -324,10 +324,34 @@ void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int6
   for (int64_t c = 0; c < dim; ++c) state->b[row * dim + c] *= own / *a;
 }
 
-void twh__state_write(const twh__state *state, int64_t row, int64_t dim, char *out, int32_t out_dtype, char *lse,
+/* A leaf's row, in the dtype of the kernel or of the result. */
+static void state_write_leaf(const twh__state *leaf, int64_t at, int64_t dim, char *out, int32_t out_dtype)
+{
+  const char *row = leaf->out + at * leaf->row_bytes;
+  double      piece[TWH__STATE_PIECE];
+
+  if (leaf->factor[at] == 1 && leaf->slice_dim >= dim) {
+    if (row != out) twh__convert(out, out_dtype, row, leaf->dtype, dim);
+    return;
+  }
+  for (int64_t c = 0; c < dim; c += TWH__STATE_PIECE) {
+    int64_t n = twh__min(TWH__STATE_PIECE, dim - c);
+    twh__state_read(piece, leaf, at, c, n, dim);
+    twh__convert(out + c * twh__dtype_bytes(out_dtype), out_dtype, piece, TWH_F64, n);
+  }
+}
+
+void twh__state_write(const twh__state *state, int64_t at, int64_t dim, char *out, int32_t out_dtype, char *lse,
                       int32_t lse_dtype)
 {
-  if (state->a[row] == 0) memset(state->b + row * dim, 0, (size_t)dim * sizeof *state->b);
-  twh__convert(out, out_dtype, state->b + row * dim, TWH_F64, dim);
-  if (lse) twh__store(lse, lse_dtype, 0, state->a[row] == 0 ? -(double)INFINITY : state->m[row] + log(state->a[row]));
+  int empty = at < 0 || state->a[at] == 0;
+
+  if (empty) {
+    memset(out, 0, (size_t)(dim * twh__dtype_bytes(out_dtype))); /* zeros of any dtype */
+  } else if (state->b) {
+    twh__convert(out, out_dtype, state->b + at * dim, TWH_F64, dim);
+  } else {
+    state_write_leaf(state, at, dim, out, out_dtype);
+  }
+  if (lse) twh__store(lse, lse_dtype, 0, empty ? -(double)INFINITY : state->m[at] + log(state->a[at]));
 }

@@ -11,8 +11,14 @@
 #include "core/records.h"
 #include "core/view/view.h"
 
-enum { TWH__FAN = 4 /* states that merge at once */, TWH__STATE_PIECE = 64 /* columns that are read at once */,
-       TWH__STATE_ROWS = 16 /* and rows */, TWH__LOT = 64 /* rows that are merged together */, TWH__PASSING = 8 /* states of a lot */ };
+enum {
+  TWH__FAN = 4,          /* states that merge at once */
+  TWH__MISSING = -1,     /* no state */
+  TWH__STATE_PIECE = 64, /* columns that are read at once */
+  TWH__STATE_ROWS = 16,  /* and rows */
+  TWH__LOT = 64,         /* rows that are merged together */
+  TWH__PASSING = 8       /* states of a lot */
+};
 
 /* Rows [first, last) of the node `into` become those of all states in `from` together, in this order; NULL: missing. into may
  * be one of them. A leaf is neutral for rows that its tile does not place. */
@@ -40,8 +46,8 @@ double twh__spread_error(const twh__state *state, int64_t row, int64_t count, do
 /* Add e^sink to the sum of one row. */
 void twh__state_add_sink(const twh__state *state, int64_t row, double sink, int64_t dim);
 
-/* Write one row's result; lse may be NULL. */
-void twh__state_write(const twh__state *state, int64_t row, int64_t dim, char *out, int32_t out_dtype, char *lse,
+/* Write the result at place `at` (twh__state_at): a leaf's may stand at `out` already. lse may be NULL. */
+void twh__state_write(const twh__state *state, int64_t at, int64_t dim, char *out, int32_t out_dtype, char *lse,
                       int32_t lse_dtype);
 
 typedef struct twh__node {
@@ -73,9 +79,11 @@ typedef struct twh__agenda {
   int64_t     free_count[2];
   int32_t    *marks;          /* of twh__agenda_pass_on: (nodes) */
   int32_t     leaves, nodes;  /* nodes: of both sizes */
+  int32_t     leaf_results;   /* 1: a unit's result may be a leaf; else it becomes a node first */
 } twh__agenda;
 
-/* A state has arrived at (level, index): plans the merges that become possible. 0 when the tree is full or no node is free. */
+/* A state has arrived at (level, index), or TWH__MISSING: another one holds what this one would. Plans the merges that become
+ * possible. 0 when the tree is full or no node is free. */
 int twh__tree_push(twh__tree *tree, int32_t level, int64_t index, int32_t state, twh__agenda *agenda);
 
 /* All states have arrived: plan the merges of what is left and the result, for unit entry `unit`. 0 when there is no state or
