@@ -24,6 +24,13 @@
 #define CPU_INLINE CPU_TARGET static inline __attribute__((always_inline))
 #define CPU_BLOCK  (TWH__CPU_VECTORS * CPU_LANES)
 
+/* Have the line of a number that may lie outside all arrays come into the cache. */
+#if defined(__GNUC__)
+#  define CPU_PREFETCH(from, ahead) __builtin_prefetch((const void *)((uintptr_t)(from) + (uintptr_t)(ahead) * sizeof(float)))
+#else
+#  define CPU_PREFETCH(from, ahead)
+#endif
+
 #define EACH_OF(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
 #define EACH_LANE(i)  EACH_OF(i, CPU_LANES)
 #define EACH_OF_1(f) f(0)

@@ -5,6 +5,7 @@
  * column costs itself. Where the registers of a block see different numbers of keys, each goes on alone with the
  * keys that the ones before it do not see. Included by lanes_all.h. */
 
+#define VALUES_AHEAD 8 /* rows: each is a line of its own, of which a strip reads a part */
 #define VALUES_DECLARE(r) VEC a##r = V_ZERO(), b##r = V_ZERO(), c##r = V_ZERO();
 #define VALUES_STEP(r)                                                                      \
   {                                                                                         \
@@ -30,6 +31,7 @@
     EACH(VALUES_DECLARE)                                                                    \
     for (int64_t j = from; j < to; j++) {                                                   \
       const VEC p0 = V_LOAD(p), p1 = n > 1 ? V_LOAD(p + CPU_LANES) : p0, p2 = n > 2 ? V_LOAD(p + 2 * CPU_LANES) : p0; \
+      CPU_PREFETCH(v, VALUES_AHEAD * tile->v_stride);                                       \
       EACH(VALUES_STEP)                                                                     \
       p += CPU_BLOCK;                                                                       \
       v += tile->v_stride;                                                                  \
@@ -89,6 +91,7 @@ CPU_TARGET static void CPU_NAME(values)(const twh__cpu_tile *tile)
   }
 }
 
+#undef VALUES_AHEAD
 #undef VALUES_DECLARE
 #undef VALUES_STEP
 #undef VALUES_ADD

@@ -87,6 +87,13 @@ double twh__now(void);
 #  define TWH__INDEPENDENT
 #endif
 
+/* Have the line at `address`, which may lie outside all objects, come into the cache. */
+#if defined(__GNUC__)
+#  define TWH__PREFETCH(address) __builtin_prefetch((const void *)(address))
+#else
+#  define TWH__PREFETCH(address) ((void)(address))
+#endif
+
 /* ---- checked sizes: 1 on success, 0 on overflow (then *result is unspecified); operands must be >= 0 ---- */
 
 int twh__multiply(int64_t a, int64_t b, int64_t *result);

@@ -22,7 +22,7 @@ static double decode_share(const twh__result *result, int64_t position, int64_t 
 }
 
 /* What decoding one tile needs again for every row. */
-enum { DECODE_ANCHORS = TWH__MAX_ANCHORS + 2 };
+enum { DECODE_ANCHORS = TWH__MAX_ANCHORS + 2, DECODE_AHEAD = 12 /* rows, whose lines are far apart */ };
 
 typedef struct decode_tile {
   double           mean_count;                  /* pads per copy of the keys: TWH__PAD_MEAN */
@@ -193,13 +193,15 @@ TWH__CLONES static int64_t decode_plain_anchor(const twh__result *result, const 
   for (int64_t i = 0; i < tile->rows; ++i) {
     int64_t      position = tile->at + i * tile->at_step;
     const float *query = (const float *)(const void *)(result->q.data + position * result->q.row_bytes);
-    double       weight = (double)((const float *)(const void *)(out + position * result->out_row_bytes))[column];
+    const float *weights = (const float *)(const void *)(out + position * result->out_row_bytes);
+    double       weight = (double)weights[column];
     double       m = result->lowering->kernel_scale * twh__score_dot(query, now->anchor[0].value, dim);
     int          good = weight >= result->lowering->flag_below && fabs(m) <= DECODE_LARGEST && weight <= DECODE_LARGEST;
     leaf->m[position] = good ? m : (double)NAN;
     leaf->a[position] = good ? 1 / weight : 1;
     leaf->factor[position] = 1;
     flagged += !good;
+    TWH__PREFETCH((uintptr_t)(weights + column) + (uintptr_t)(DECODE_AHEAD * tile->at_step * result->out_row_bytes));
   }
   return flagged;
 }
