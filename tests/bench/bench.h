@@ -26,6 +26,7 @@ struct bench_case {
   int64_t codes;                                        /* spare coordinates of the kernel's queries and keys */
   int32_t pattern;                                      /* BENCH_FULL ... */
   int32_t spare;                                        /* 0: the kernel has lse; 1: it has a spare value column instead */
+  int32_t apart;                                        /* 1: it has lse, but its calls do not continue each other */
   int32_t dtype, isa;                                   /* of the kernel; TWH_CPU_ISA_* */
   int32_t threads, depth;                               /* depth: batches that an accelerator holds */
   int32_t sense;                                        /* of `wanted`: BENCH_AT_LEAST ... */

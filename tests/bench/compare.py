@@ -82,7 +82,7 @@ class Ours:
     def oracle(self, dim):
         if dim not in self.oracles:
             flags = sum(self.constants["TWH_ORACLE_" + name]
-                        for name in ("LSE", "STRIDED", "BACKWARDS", "FEWER_ROWS", "FEWER_KEYS", "FEWER_SLOTS"))
+                        for name in ("LSE", "CONTINUES", "STRIDED", "BACKWARDS", "FEWER_ROWS", "FEWER_KEYS", "FEWER_SLOTS"))
             desc = self.struct("twh_oracle_desc", flags=flags, slots=1, q_len=M, k_len=M, qk_dim=dim, v_dim=dim,
                                dtype=self.constants["TWH_F32"], scale=1 / math.sqrt(dim),
                                mask_modes=self.constants["TWH_MASK_NONE"] | self.constants["TWH_MASK_CAUSAL"])

@@ -53,8 +53,10 @@ void bench_overhead_cases(bench_list *list)
   for (int length = 0; length < 4; ++length) {
     for (int64_t dim = 64; dim <= 128; dim *= 2) {
       for (int32_t pattern = BENCH_FULL; pattern <= BENCH_WINDOW; ++pattern) {
-        for (int32_t spare = 0; spare <= 1; ++spare) {
-          bench_case it;
+        for (int kind = 0; kind < 3; ++kind) {
+          static const char *const names[] = { "lse, continues", "lse", "no lse, a spare column" };
+          const int32_t            spare = kind == 2;
+          bench_case               it;
 
           bench_case_init(&it, "overhead", "% of kernel", overhead_measure);
           it.m = lengths[length];
@@ -63,12 +65,13 @@ void bench_overhead_cases(bench_list *list)
           it.dim = dim;
           it.pattern = pattern;
           it.spare = spare;
+          it.apart = kind == 1;
           if (it.m >= 256) {
             it.sense = BENCH_AT_MOST;
             it.wanted = it.m == 512 ? (spare ? 4 : 2) : (spare ? 7 : 4);
           }
           bench_add(list, &it, "M %d, N %d, d %d, %s, %s", (int)it.m, (int)it.n, (int)dim, bench_pattern_name(pattern),
-                    spare ? "no lse, a spare column" : "lse");
+                    names[kind]);
         }
       }
     }

@@ -39,7 +39,7 @@ void bench_describe(twh_oracle_desc *desc, const bench_case *it)
   desc->scale = 1 / sqrt((double)it->dim);
   desc->flags = TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS | TWH_ORACLE_FEWER_ROWS | TWH_ORACLE_FEWER_KEYS |
                 TWH_ORACLE_FEWER_SLOTS;
-  if (!it->spare) desc->flags |= TWH_ORACLE_LSE;
+  if (!it->spare) desc->flags |= it->apart ? TWH_ORACLE_LSE : TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES;
   desc->mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL;
 }
 
