@@ -53,7 +53,7 @@ TWH_DEFINE_INIT(twh_cpu_options)
  *   max_calls_per_batch 0 = calls of some 2^16 pairs of query and key together, 1 to 16, and with TWH_ORACLE_CONTINUES always
  *   16, so that there is room for chains of calls; alignment 0 = the size of an element (so that the host's memory is used as
  *   it lies wherever possible). Each batch that runs at the same time takes scratch memory (q and out of some blocks of 48
- *   queries, about 256 KiB, and 128 keys and values in f32 where dtype is another), which the oracle keeps for the next one.
+ *   queries, up to 576 KiB, and 128 keys and values in f32 where dtype is another), which the oracle keeps for the next one.
  * options: NULL = defaults. out: receives the oracle; the caller destroys it, after every plan made with it. NULL on failure.
  * Hidden keys get weight exactly 0, and what is not a number in them harms no row that does not see them. A row that sees no
  * key gets out 0, and as lse -inf, or +inf where declared. Rows whose result overflows f32 on the way are computed again in

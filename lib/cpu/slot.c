@@ -16,9 +16,9 @@
 
 static const double cpu_slot_log2_e = 1.44269504088896340736;
 
-/* Numbers of q and out that go through the keys together, 256 KiB in f32 and an eighth: a part of the second-level cache. The
- * eighth saves 512 queries of 64 or 128 coordinates a walk for the last few of them. */
-static const int64_t cpu_slot_numbers = (1 << 16) + (1 << 13), cpu_slot_blocks_max = 12;
+/* Numbers of q and out that go through the keys together, 512 KiB in f32 and an eighth: a good half of the second-level cache. So
+ * 512 queries of 128 coordinates walk over the keys once, which in a chain are too many to be in that cache for a second walk. */
+static const int64_t cpu_slot_numbers = (1 << 17) + (1 << 14), cpu_slot_blocks_max = 12;
 
 int64_t twh__cpu_blocks(const twh_oracle_desc *desc, int64_t width)
 {

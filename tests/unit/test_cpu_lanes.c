@@ -63,15 +63,21 @@ static void lanes_weights_are_powers_of_two(void **state)
     for (i = 0; i < n; ++i) {
       for (j = 0; j < 101; ++j) {
         double t = (double)(given[(j + i) % 101] + (float)i) - (double)i, got = room.tile.scores[j * n + i];
-        if (i == 3 && j == 7) assert_true(isnan(got));
-        else if (t < -126.0) assert_true(got == 0.0);
-        else if (t == 0.0) assert_true(got == 1.0);
-        else support_assert_at_most(fabs(got / exp2(t) - 1.0), 1.0 / 4194304.0, twh_cpu_isa_name(isa));
+        if (i == 3 && j == 7)
+          assert_true(isnan(got));
+        else if (t < -126.0)
+          assert_true(got == 0.0);
+        else if (t == 0.0)
+          assert_true(got == 1.0);
+        else
+          support_assert_at_most(fabs(got / exp2(t) - 1.0), 1.0 / 4194304.0, twh_cpu_isa_name(isa));
         sum[i] += got;
       }
       assert_true(room.tile.max[i] == (float)i && room.tile.decay[i] == 0.25f);
-      if (i == 3) assert_true(isnan(room.tile.sum[i]));
-      else support_assert_at_most(fabs(room.tile.sum[i] - sum[i] - 2.0), 1e-5, twh_cpu_isa_name(isa));
+      if (i == 3)
+        assert_true(isnan(room.tile.sum[i]));
+      else
+        support_assert_at_most(fabs(room.tile.sum[i] - sum[i] - 2.0), 1e-5, twh_cpu_isa_name(isa));
     }
     free(room.memory);
   }
@@ -131,8 +137,10 @@ static void lanes_mask_at(int32_t isa, int32_t dtype, int64_t rows, int64_t keys
   mask.dtype = dtype;
   for (i = 0; i < rows * stride; ++i) {
     int hidden = support_uniform(&random) < 0.4;
-    if (dtype == TWH_BOOL) ((unsigned char *)mask.data)[i] = (unsigned char)(hidden ? 0 : 1 + i % 255);
-    else support_store(mask.data, dtype, i, hidden ? -INFINITY : support_normal(&random));
+    if (dtype == TWH_BOOL)
+      ((unsigned char *)mask.data)[i] = (unsigned char)(hidden ? 0 : 1 + i % 255);
+    else
+      support_store(mask.data, dtype, i, hidden ? -INFINITY : support_normal(&random));
   }
   for (i = 0; i < keys * n; ++i) before[i] = room.tile.scores[i] = i % 7 == 0 ? NAN : (float)support_normal(&random);
   for (i = 0; i < n; ++i) room.tile.top[i] = 1e30f;
@@ -142,9 +150,12 @@ static void lanes_mask_at(int32_t isa, int32_t dtype, int64_t rows, int64_t keys
     for (j = 0; j < keys; ++j) {
       double got = room.tile.scores[j * n + i], was = before[j * n + i], value = support_load(mask.data, dtype, i * stride + j);
       if (dtype == TWH_BOOL) value = value != 0.0 ? 0.0 : -INFINITY;
-      if (value == -INFINITY) assert_true(got == -INFINITY);
-      else if (isnan(was)) assert_true(isnan(got));
-      else support_assert_at_most(fabs(got - was - value * 1.44269504088896340736), 1e-6, "masked score");
+      if (value == -INFINITY)
+        assert_true(got == -INFINITY);
+      else if (isnan(was))
+        assert_true(isnan(got));
+      else
+        support_assert_at_most(fabs(got - was - value * 1.44269504088896340736), 1e-6, "masked score");
       if (got > top) top = got;
     }
     assert_true(room.tile.top[i] == (float)top);
@@ -196,9 +207,10 @@ static void lanes_convert(const twh__cpu_lanes *lanes, int32_t dtype)
       for (c = 0; c < DIM; ++c) {
         uint32_t bits = (uint32_t)(((n + i * DIM + c) * 2654435761u) >> 3);
         float    x;
-        if (dtype == TWH_F16) bits = (bits & 0x8fffe000u) + 0x33000000u +
-                 ((bits & 3u) == 0 ? 0x1000u : (bits & 1u) ? 0x0fffu : 0x1001u);
-        else bits = (bits & 0xffff0000u) + ((bits & 3u) == 0 ? 0x8000u : (bits & 1u) ? 0x7fffu : 0x8001u);
+        if (dtype == TWH_F16)
+          bits = (bits & 0x8fffe000u) + 0x33000000u + ((bits & 3u) == 0 ? 0x1000u : (bits & 1u) ? 0x0fffu : 0x1001u);
+        else
+          bits = (bits & 0xffff0000u) + ((bits & 3u) == 0 ? 0x8000u : (bits & 1u) ? 0x7fffu : 0x8001u);
         memcpy(&x, &bits, sizeof x);
         block[c * width + i] = probes[i * DIM + c] = x;
       }
@@ -231,14 +243,16 @@ static void lanes_round_to_nearest_even(void **state)
   }
 }
 
-/* 512 queries of 64 coordinates go through the keys once, those of 128 twice. */
+/* 512 queries of up to 128 coordinates go through the keys once. */
 static void lanes_walks_are_few(void **state)
 {
-  static const int64_t want[][5] = { /* queries, coordinates of keys and values, width, most blocks in memory */
-    { 512, 64, 64, 48, 11 }, { 512, 64, 64, 24, 22 }, { 512, 128, 128, 48, 6 }, { 512, 64, 65, 48, 11 }, { 100, 64, 64, 48, 3 },
-    { 4096, 64, 64, 48, 12 }, { 4096, 8, 8, 48, 12 }, { 4096, 8, 8, 12, 48 }, { 4096, 1 << 20, 64, 48, 1 },
+  static const int64_t want[][5] = {
+    /* queries, coordinates of keys and values, width, most blocks in memory */
+    { 512, 64, 64, 48, 11 },  { 512, 64, 64, 24, 22 },      { 512, 128, 128, 48, 11 }, { 512, 64, 65, 48, 11 },
+    { 512, 256, 256, 48, 6 }, { 100, 64, 64, 48, 3 },       { 4096, 64, 64, 48, 12 },  { 4096, 8, 8, 48, 12 },
+    { 4096, 8, 8, 12, 48 },   { 4096, 1 << 20, 64, 48, 1 },
   };
-  int64_t              n;
+  int64_t n;
   (void)state;
   for (n = 0; n < SUPPORT_COUNT(want); ++n) {
     twh_oracle_desc desc;
