@@ -20,16 +20,17 @@ typedef struct chains_case {
   int64_t     calls, continued, direct;
 } chains_case;
 
-/* Chains have 1, 2, 4, 8 or 16 calls: as long as there are 32 of them. */
+/* Chains have 1, 2, 4, 8 or 16 calls: as long as there are 16 of them. */
 static const chains_case chains_cases[] = {
-  { "full", NONE | CAUSAL, ALL, 0, 0, 1, 256, 256, 0, TWH_F32, SUPPORT_DENSE, 256, 224, 0 },
+  { "full", NONE | CAUSAL, ALL, 0, 0, 1, 256, 256, 0, TWH_F32, SUPPORT_DENSE, 256, 240, 256 },
+  { "full, two chains for each block of rows", NONE | CAUSAL, ALL, 0, 0, 1, 256, 512, 0, TWH_F32, SUPPORT_DENSE, 512, 480, 0 },
   { "full, four heads", NONE | CAUSAL, ALL, 0, 0, 4, 256, 256, 0, TWH_F32, SUPPORT_PACKED_HEADS, 1024, 960, 1024 },
-  { "few calls", NONE | CAUSAL, ALL, 0, 0, 1, 112, 144, 0, TWH_F32, SUPPORT_DENSE, 63, 0, 0 },
+  { "few calls", NONE | CAUSAL, ALL, 0, 0, 1, 64, 112, 0, TWH_F32, SUPPORT_DENSE, 28, 0, 0 },
   { "batches of five", NONE | CAUSAL, ALL, 0, 0, 4, 256, 256, 5, TWH_F32, SUPPORT_DENSE, 1024, 768, 0 },
   { "batches of one", NONE | CAUSAL, ALL, 0, 0, 4, 256, 256, 1, TWH_F32, SUPPORT_DENSE, 1024, 0, 0 },
-  { "causal", NONE | CAUSAL, ALL, TWH_CAUSAL, 0, 1, 256, 256, 0, TWH_F32, SUPPORT_GAPS, 136, 96, 10 },
+  { "causal", NONE | CAUSAL, ALL, TWH_CAUSAL, 0, 1, 256, 256, 0, TWH_F32, SUPPORT_GAPS, 136, 112, 36 },
   { "causal, lengths that are no multiples", NONE | CAUSAL, ALL, TWH_CAUSAL, 0, 2, 251, 245, 0, TWH_F32, SUPPORT_DENSE, 272,
-    224, 72 },
+    240, 272 },
   { "window", NONE | CAUSAL, ALL, TWH_CAUSAL | TWH_LEFT, M - 1, 1, 1024, 1024, 0, TWH_F32, SUPPORT_DENSE, 128, 63, 128 },
   { "window, wider", NONE | CAUSAL, ALL, TWH_CAUSAL | TWH_LEFT, 3 * M - 1, 1, 1024, 1024, 0, TWH_F32, SUPPORT_GAPS, 254, 189,
     254 },
@@ -274,7 +275,7 @@ static void chains_fall_apart_where_a_row_cannot_be_read(void **state)
 static void chains_keep_a_nan_to_its_rows(void **state)
 {
   const chains_case row = { "causal, NaN", NONE | CAUSAL, ALL, TWH_CAUSAL, 0, 1, 256, 256, 0,
-                            TWH_F32,       SUPPORT_DENSE, 136, 96,         10 };
+                            TWH_F32,       SUPPORT_DENSE, 136, 112,        36 };
   support_tensors   tensors;
   chains_kernel     kernel;
   twh_run_stats     stats;

@@ -15,7 +15,7 @@ enum {
   LAYOUT_CREW = 24,           /* threads that one of them can keep busy */
   LAYOUT_SUBMITTED = 4,       /* batches that a kernel has been given and has not finished, if it takes so many */
   LAYOUT_PANEL = 16,
-  LAYOUT_CHAINS = 32, /* of calls that continue each other: so many for threads to share */
+  LAYOUT_CHAINS = 16, /* of calls that continue each other: so many for threads to share */
   LAYOUT_WORKSPACE_LIMIT = 64 << 20,
   LAYOUT_LATE_TILES = 8, /* of one unit, behind others of its own: the diagonal and the short ones */
   LAYOUT_VARIANTS = 3    /* a block's natural, reversed and short forms */
