@@ -6,14 +6,15 @@
  *
  *     twh_oracle_desc kernel; twh_oracle_desc_init(&kernel);
  *     kernel.slots = 1; kernel.q_len = kernel.k_len = 512; kernel.qk_dim = kernel.v_dim = 64;
- *     kernel.dtype = TWH_F32; kernel.flags = TWH_ORACLE_LSE; kernel.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL;
- *     kernel.scale = 0.125;
+ *     kernel.dtype = TWH_F32; kernel.mask_modes = TWH_MASK_NONE | TWH_MASK_CAUSAL; kernel.scale = 0.125;
+ *     kernel.flags = TWH_ORACLE_LSE | TWH_ORACLE_CONTINUES | TWH_ORACLE_STRIDED | TWH_ORACLE_BACKWARDS | TWH_ORACLE_FEWER_ROWS |
+ *                    TWH_ORACLE_FEWER_KEYS;
  *     twh_oracle *oracle; twh_cpu_oracle_create(NULL, &kernel, NULL, &oracle, NULL);
  *
  * The instructions are chosen when an oracle is made, by what the CPU has. Different ones give results that differ by rounding;
  * the same ones give the same bits for the same call, whatever else runs.
  *
- * Calls that continue one another with the same rows, neighbours in a batch, are computed as one call with the keys of all of
+ * It can do all that these flags say, so declare them; they cost nothing. Calls that continue one another with the same rows, neighbours in a batch, are computed as one call with the keys of all of
  * them: what is in between is neither rounded nor stored, and the bits are not those of the same calls in several batches.
  *
  * Threads. A call runs on the thread that makes it; this library starts none. Use several cores through
