@@ -2,7 +2,7 @@
 #include "support.h"
 
 enum { REPEAT_FULL, REPEAT_CAUSAL, REPEAT_WINDOW, REPEAT_RAGGED, REPEAT_KINDS };
-enum { REPEAT_STEP = SUPPORT_SANITIZED ? 5 : 1 }; /* through the table of kernels */
+enum { REPEAT_STEP = SUPPORT_SANITIZED ? 12 : 1 }; /* through the table of kernels */
 
 typedef struct repeat_setup {
   twh_problem     problem;
