@@ -14,7 +14,9 @@
  * The instructions are chosen when an oracle is made, by what the CPU has. Different ones give results that differ by rounding;
  * the same ones give the same bits for the same call, whatever else runs.
  *
- * It can do all that these flags say, so declare them; they cost nothing. Calls that continue one another with the same rows, neighbours in a batch, are computed as one call with the keys of all of
+ * It can do all that these flags say, so declare them; they cost nothing.
+ *
+ * Calls that continue one another with the same rows, neighbours in a batch, are computed as one call with the keys of all of
  * them: what is in between is neither rounded nor stored, and the bits are not those of the same calls in several batches.
  *
  * Threads. A call runs on the thread that makes it; this library starts none. Use several cores through
