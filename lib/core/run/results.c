@@ -95,6 +95,7 @@ static void results_decode(twh__run *run, const twh__bundle *bundle, int64_t s, 
   if (run->checked) place->nan_row = twh__decode_find_nan(&result, &place->nan_part);
   if (place->nan_row >= 0) return;
   place->flagged = twh__decode(&result, leaf);
+  /* a chain's rows wait until all of its results are decoded */
   if (place->flagged == 0 || bundle->slots[s].followers > 0 || results_is_repairable(run, bundle, tile, place->flagged)) return;
   twh__decode_host(&result, source, leaf);
 }
